@@ -21,6 +21,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Sequence
+from itertools import chain
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -95,15 +96,12 @@ def once(stack: str, receivers: int, loss: float, size: int,
             target=be, args=(str(number), group, options, loss, size, rate, theirs), daemon=True))
         pipes.append(ours)
         members[-1].start()
-    told = [gather(pipes) for _ in range(2)][-1]
-    for pipe in pipes:
-        pipe.send(None)
+    gather(pipes)                                   # all have joined
+    (_, repeats, _, _), *others = gather(pipes)
     for member in members:
         member.join(PATIENCE)
-    sender, others = told[0], told[1:]
-    slowest = min(speed for speed, _, _, _ in others)
-    twice = max(duplicates for _, _, duplicates, _ in others)
-    return (slowest, sender[1], twice), [wait for *_, waits in others for wait in waits]
+    speeds, _, twice, waits = zip(*others, strict=True)
+    return (min(speeds), repeats, max(twice)), list(chain(*waits))
 
 
 def gather(pipes: Sequence[Connection]) -> list[Any]:
@@ -116,11 +114,6 @@ def gather(pipes: Sequence[Connection]) -> list[Any]:
     for pipe in pipes:
         pipe.send(None)
     return told
-
-
-def at(waits: list[float], part: float) -> float:
-    """Return a quantile of sorted waits."""
-    return waits[min(len(waits) - 1, int(len(waits) * part))]
 
 
 def main() -> None:
@@ -142,10 +135,10 @@ def main() -> None:
         share = speed / statistics.median(each for each, _, _ in speeds[0.0])
         lost = 1 - (1 - loss) ** given.receivers        # that any receiver misses
         sent_again = f"{repeats / lost:.2f} for each lost" if loss else f"{repeats:.4f}"
-        taken = sorted(waits[loss])
+        per_mille = statistics.quantiles(waits[loss], n=1000)
         print(f"{loss:5.0%}  {speed:10,.0f}/s, {share:4.0%} of lossless; repeats {sent_again}; "
-              f"twice {twice:.2%}; wait p50 {at(taken, 0.5):.2f}, p99 {at(taken, 0.99):.2f}, "
-              f"p99.9 {at(taken, 0.999):.2f} ms")
+              f"twice {twice:.2%}; wait p50 {per_mille[499]:.2f}, p99 {per_mille[989]:.2f}, "
+              f"p99.9 {per_mille[998]:.2f} ms")
 
 
 if __name__ == "__main__":

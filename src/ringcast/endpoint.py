@@ -35,7 +35,7 @@ from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
-from ringcast.stack import Effects, Instant, LayerT
+from ringcast.stack import Effects, Instant, LayerT, sooner
 from ringcast.stacks import build_stack
 from ringcast.view import View
 
@@ -162,9 +162,9 @@ class Endpoint:
         pending."""
         earliest = self.stack.deadline()
         if self.bundler.due:
-            earliest = earlier(earliest, self.bundler.deadline())
+            earliest = sooner(earliest, self.bundler.deadline())
         if self.leaving is not None:
-            earliest = earlier(earliest, self.leaving.deadline())
+            earliest = sooner(earliest, self.leaving.deadline())
         return earliest
 
     def take(self) -> Effects:
@@ -204,13 +204,6 @@ class Endpoint:
     def status(self) -> dict[str, int]:
         """Return pointers and counters of all layers."""
         return {**self.stack.status(), "num_undelivered": self.undelivered}
-
-
-def earlier(one: Instant | None, other: Instant | None) -> Instant | None:
-    """Return the earlier of two instants; None is never."""
-    if one is None or other is None:
-        return one if other is None else other
-    return min(one, other)
 
 
 class Leaving:

@@ -265,6 +265,13 @@ class _Bottom(Layer):
         self.stack.effects.packets.extend((packet.dest, packet.data) for packet in packets)
 
 
+def sooner(one: Instant | None, other: Instant | None) -> Instant | None:
+    """Return the earlier of two instants; None is never."""
+    if one is None or other is None:
+        return one if other is None else other
+    return min(one, other)
+
+
 def group_id(group: str) -> int:
     """Return the 32 bits by which datagrams of different groups on one port are told
     apart."""
@@ -411,9 +418,7 @@ class Stack:
         """Return the earliest instant at which tick has something to do, or None."""
         earliest = None
         for layer in self._timed:
-            deadline = layer.deadline()
-            if deadline is not None and (earliest is None or deadline < earliest):
-                earliest = deadline
+            earliest = sooner(earliest, layer.deadline())
         return earliest
 
     def take(self) -> Effects:

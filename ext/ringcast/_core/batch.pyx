@@ -13,10 +13,10 @@ from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy
 
 from ringcast._core.payloads cimport shelve
+from ringcast._core.slots cimport list_items
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject *)
-    PyObject **list_items "PySequence_Fast_ITEMS"(PyObject *)
 
 
 @cython.final

@@ -19,7 +19,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from ringcast._core.slots cimport prefetch
+from ringcast._core.slots cimport bytes_size, prefetch
 
 cdef extern from *:
     """
@@ -42,7 +42,6 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     bint is_plain_bytes "PyBytes_CheckExact"(PyObject *)
-    Py_ssize_t bytes_size "PyBytes_GET_SIZE"(PyObject *)
     char *bytes_at "PyBytes_AS_STRING"(PyObject *)
     void Py_DECREF(PyObject *)
 
@@ -108,7 +107,7 @@ cdef void shelve(PyObject **items, uint64_t count) noexcept:
 
 cdef bint put(PyObject *item) noexcept:
     """Put an object on the shelf of its size, if there is one with room."""
-    cdef Py_ssize_t size = bytes_size(item)
+    cdef Py_ssize_t size = <Py_ssize_t>bytes_size(item)
     cdef Shelf *shelf = shelf_for(size)
     if shelf.size != size or shelf.count * <uint64_t>size >= SHELF_BYTES or size == 0:
         return False

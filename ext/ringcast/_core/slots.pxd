@@ -10,6 +10,7 @@ from libc.string cimport memcpy
 cdef extern from "Python.h" nogil:
     bint is_bytes "PyBytes_Check"(PyObject *)
     uint64_t bytes_size "PyBytes_GET_SIZE"(PyObject *)
+    PyObject **list_items "PySequence_Fast_ITEMS"(PyObject *)
 
 cdef extern from * nogil:
     uint32_t lowest_bit "__builtin_ctz"(uint32_t)

@@ -17,7 +17,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from ringcast._core.atomics cimport load_relaxed
 from ringcast._core.seqno cimport ahead, raise_to, to_uint64
-from ringcast._core.slots cimport count_bits, lowest_bit, payload, unpack
+from ringcast._core.slots cimport count_bits, list_items, lowest_bit, payload, unpack
 
 cdef object ClosedError
 from ringcast.errors import ClosedError
@@ -28,7 +28,6 @@ cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         traverseproc tp_traverse
         inquiry tp_clear
-    PyObject **list_items "PySequence_Fast_ITEMS"(PyObject *)
 
 
 cdef enum:

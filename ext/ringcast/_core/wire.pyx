@@ -157,8 +157,13 @@ def open_datagram(datagram, uint32_t group):
 
 
 cdef bint is_ours(const uint8_t *raw, Py_ssize_t size, uint32_t group) noexcept nogil:
-    return (size >= HEADER and load16(raw) == MAGIC and raw[2] == VERSION
-            and load32(raw + 4) == group and load64(raw + CHECK) == checksum(raw, size))
+    return (is_readable(raw, size) and load32(raw + 4) == group
+            and load64(raw + CHECK) == checksum(raw, size))
+
+
+cdef bint is_readable(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
+    """Return whether a datagram has a whole header of ringcast and of this version."""
+    return size >= HEADER and load16(raw) == MAGIC and raw[2] == VERSION
 
 
 def is_foreign(datagram, uint32_t group):
@@ -169,8 +174,7 @@ def is_foreign(datagram, uint32_t group):
     PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
     try:
         raw = <const uint8_t *> view.buf
-        return (view.len >= HEADER and load16(raw) == MAGIC and raw[2] == VERSION
-                and load32(raw + 4) != group)
+        return is_readable(raw, view.len) and load32(raw + 4) != group
     finally:
         PyBuffer_Release(&view)
 

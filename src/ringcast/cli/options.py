@@ -1,5 +1,5 @@
-"""What several commands share: options, the readers of their values, and the display of
-progress."""
+"""Options, the readers of their values, and the display of progress, for several
+commands."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -60,7 +60,7 @@ class Gaps:
     `looks` scans."""
 
     __slots__ = ("allowance", "answered", "asked", "calm", "flowed", "looks", "moved",
-                 "num_emptied", "patience", "scans", "seen", "state", "tail", "tail_since")
+                 "num_emptied", "num_missing", "patience", "scans", "seen", "tail", "tail_since")
 
     def __init__(self, offset: Seqno, looks: int = 1) -> None:
         self.looks = looks
@@ -73,7 +73,7 @@ class Gaps:
         self.scans = 0                  # how many there were
         self.flowed = 0                 # the last one that saw something new
         self.moved = 0                  # the last one that saw anything new, repeats too
-        self.state: tuple[Seqno, int] | None = None     # what that one saw: HR, how much is missing
+        self.num_missing = 0            # at the last scan
         self.tail: Seqno | None = None  # where the merely announced end began at the last scan
         self.tail_since = 0             # the scan since which it began there
         self.num_emptied: int | None = 0    # how often the socket was empty before the last scan
@@ -129,9 +129,9 @@ class Gaps:
     def _note_progress(self, ring: Window) -> None:
         """Note whether anything has come since the last scan."""
         if ring.hr != self.seen:
-            self.seen, self.flowed = ring.hr, self.scans
-        if self.state != (ring.hr, ring.num_missing):
-            self.moved, self.state = self.scans, (ring.hr, ring.num_missing)
+            self.seen, self.flowed, self.moved = ring.hr, self.scans, self.scans
+        if ring.num_missing != self.num_missing:
+            self.num_missing, self.moved = ring.num_missing, self.scans
 
     def _patience(self) -> tuple[int, int]:
         """Return how many scans to wait for a repeat now, and at most."""

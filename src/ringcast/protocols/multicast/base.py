@@ -51,7 +51,7 @@ from ringcast.protocols.retransmission import (
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.undelivered import as_sent
-from ringcast.stack import Instant, Packet
+from ringcast.stack import Instant, Packet, sooner
 from ringcast.view import View
 
 
@@ -428,9 +428,7 @@ class Multicast(Rules):
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
-        if self.next_scan is None or self.next_look is None:
-            return self.next_look if self.next_scan is None else self.next_scan
-        return min(self.next_scan, self.next_look)
+        return sooner(self.next_scan, self.next_look)
 
     def tick(self, now: Instant) -> None:
         """Look for gaps, or scan the windows, or both."""
