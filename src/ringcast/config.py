@@ -154,7 +154,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Bytes of a datagram that several messages are bundled into; at most max_datagram.
     max_bundle_size: Annotated[int, Meta(ge=MIN_DATAGRAM, le=MAX_DATAGRAM)] = 60_000
 
-    # Longest time that a message waits to be bundled with others, in milliseconds.
+    # Milliseconds that messages wait for others, after a full datagram; after any other
+    # they leave at once, or as soon as the sender's thread gives way.
     bundle_delay: Milliseconds = 0.3
 
     # Deliver OOB messages at their place in the order, as a recorder of the order needs

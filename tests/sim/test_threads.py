@@ -32,19 +32,26 @@ def test_without_threads_a_message_leaves_in_the_instant_of_its_send():
     assert a.multicast.send_window.sent == 1000 and a.endpoint.bundler.deadline() is None
 
 
-def test_what_waits_is_sent_a_delay_after_the_datagram_before_it():
-    cluster = group(threads=1, bundle_delay=400)
+def test_what_waits_is_sent_when_the_process_is_free():
+    cluster = group(threads=1, bundle_delay=400, turn_time=5 * MS)
     a = cluster["A"]
-    a.offer(1, 20)
-    cluster.run(10)
-    assert a.multicast.send_window.sent == 1
-    last = a.endpoint.bundler.last[None]
-    a.endpoint.bundler.last[None] = a.now        # as if that had left just now
-    a.offer(1, 20)
+    a.offer(2, 20)
+    seen = []
+    for _ in range(40):
+        cluster.run(1)
+        seen.append((a.multicast.send_window.sent, a.multicast.send_window.ring.hr))
+    assert (1, 2) in seen and seen[-1] == (2, 2)
+    assert 2 <= seen.count((1, 2)) <= 10                # turns of 5 ms, no delay of 400
+
+
+def test_what_waits_after_a_full_datagram_is_sent_a_delay_later():
+    cluster = group(threads=1, bundle_delay=400, max_bundle_size=600)
+    a = cluster["A"]
+    a.offer(40, 20)
     cluster.run(390)
-    assert (a.multicast.send_window.sent, a.multicast.send_window.ring.hr) == (1, 2)
-    cluster.run(11)
-    assert a.multicast.send_window.sent == 2 and a.endpoint.bundler.last[None] > last
+    assert 0 < a.multicast.send_window.sent < a.multicast.send_window.ring.hr == 40
+    cluster.run(20)
+    assert a.multicast.send_window.sent == 40
 
 
 def test_messages_to_one_member_wait_too_and_large_ones_go_in_fragments():

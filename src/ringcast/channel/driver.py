@@ -115,8 +115,9 @@ class Driver:
         """Send the bundled messages to `dest` from this thread, after the thread that
         has the turn now: that keeps the order. With `full_only` send full datagrams
         only."""
-        endpoint = self.endpoint
+        endpoint, began = self.endpoint, time.monotonic_ns()
         self.run_in_turn(partial(endpoint.bundler.flush, dest, full_only=full_only))
+        endpoint.bundler.rest(dest, began, time.monotonic_ns())
         if dest is None and endpoint.multicast.hears_itself():
             self.request_turn()
         elif (deadline := endpoint.stack.deadline()) is not None:

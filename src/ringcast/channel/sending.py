@@ -219,8 +219,8 @@ class Sending:
     _finish_push_guarded = refuses_reentry(_finish_push)
 
     def _bundle_or_flush(self, dest: Dest, window: SendWindow) -> None:
-        """Send a message that waits to be bundled: now, if nothing was sent to `dest`
-        for a while; otherwise see that the driver sends it after bundle_delay."""
+        """Send a message that waits to be bundled: now, or by the driver when it is
+        due (bundler.py)."""
         if window.waiting:
             due = self._endpoint.bundler.schedule(dest, time.monotonic_ns())
             if due is None:

@@ -1,16 +1,20 @@
 """Bundling: when a datagram leaves.
 
-A message leaves at once if nothing was sent to its destination for QUIET nanoseconds.
-Otherwise it waits for other messages that share its datagram: until they fill a
-datagram (SendWindow.push says so), or until `bundle_delay` after the datagram before.
+A message leaves at once if its sender has rested: if no more than half of the time goes
+into datagrams that are not full. Otherwise it waits for other messages that share its
+datagram. They leave when they fill one (SendWindow.push says so), or when the driver
+has a turn, which it is asked for at once. It gets one as soon as the sender's thread
+gives the interpreter away: a busy sender goes on to fill its datagram, and that of one
+who sleeps leaves.
+
+Who has filled a datagram may well fill the next one. So what is left then, and what
+comes next, waits for that until `bundle_delay` after the full one.
 """
 
 from ringcast.address import Address
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.stack import Instant
-
-QUIET = 50_000          # nanoseconds without a datagram, after which a message does not wait
 
 Dest = Address | None                   # a member, or everybody
 
@@ -19,24 +23,26 @@ class Bundler:
     """Knows until when messages wait in the send windows of `multicast` and `unicast`.
     `delay` is bundle_delay in nanoseconds.
 
-    Threads: any number of threads may call schedule(), at any time; the stack's owner
-    calls all other methods.
+    Threads: any number of threads may call schedule() and rest(), at any time; the
+    stack's owner calls all other methods.
     """
 
     def __init__(self, multicast: Multicast, unicast: Unicast3, delay: int) -> None:
         self.multicast, self.unicast, self.delay = multicast, unicast, delay
-        self.quiet = min(QUIET, delay)
-        self.last: dict[Dest, Instant] = {}  # when something was sent last
-        self.due: dict[Dest, Instant] = {}   # when messages that wait must leave
+        self.rests: dict[Dest, Instant] = {}    # until when its senders should rest
+        self.due: dict[Dest, Instant] = {}      # when messages that wait must leave
 
     def schedule(self, dest: Dest, now: Instant) -> Instant | None:
         """Return when the first message that waits for `dest` must leave: None is at
         once."""
-        last = self.last.get(dest, 0)
-        if now - last > self.quiet:
-            return None
-        due = self.due[dest] = last + self.delay
+        due = self.due.get(dest)
+        if due is None and now < self.rests.get(dest, 0):
+            due = self.due[dest] = now
         return due
+
+    def rest(self, dest: Dest, began: Instant, ended: Instant) -> None:
+        """Note that a thread has sent to `dest` so long: it should rest as long."""
+        self.rests[dest] = 2 * ended - began
 
     def flush(self, dest: Dest, now: Instant, full_only: bool = False) -> None:
         """Send what waits for `dest`. With `full_only` send full datagrams alone; the
@@ -47,10 +53,9 @@ class Bundler:
 
             T1 flush: frame the window, which is empty then
             T2 push: its message is the first that waits
-            T2 schedule: due[dest] = last + delay
+            T2 schedule: due[dest] = now
             T1 flush: del due[dest]             so nobody would send T2's message
         """
-        self.last[dest] = now
         if full_only:
             self.due[dest] = now + self.delay
         else:
@@ -82,5 +87,5 @@ class Bundler:
 
     def forget(self, dest: Address) -> None:
         """Forget a member to which there is no connection any more."""
-        self.last.pop(dest, None)
+        self.rests.pop(dest, None)
         self.due.pop(dest, None)

@@ -241,6 +241,7 @@ class Member:
         self.schedule.begin_turn()
         self.endpoint.bundler.flush(dest, now, full_only)
         self._end_turn(now)
+        self.endpoint.bundler.rest(dest, now, self.schedule.busy_until)
         if dest is None and self.multicast.hears_itself():
             self.request_turn()
 

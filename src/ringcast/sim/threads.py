@@ -206,7 +206,7 @@ class Threads:
                 yield ROOM
 
     def _after_first(self, dest: Dest, window: SendWindow) -> Steps:
-        """Send what waits at once if the stream was quiet, else when it is due."""
+        """Send what waits: at once, or leave it to the turn that has it due."""
         if window.waiting and not self.producer.wait_to_bundle(dest):
             yield TURN
             self.producer.member.flush(dest, full_only=False)

@@ -106,7 +106,7 @@ def perf(
     max_bundle_size: Annotated[int | None, typer.Option(
         help="Largest datagram, in bytes, that messages are bundled into.")] = None,
     bundle_delay: Annotated[float | None, typer.Option(
-        help="Longest time, in milliseconds, that a message waits to be bundled.")] = None,
+        help="Milliseconds that messages wait for others after a full datagram.")] = None,
     ack_threshold: Annotated[int | None, typer.Option(
         help="Deliveries after which an ack is sent at once.")] = None,
     xmit_interval: Annotated[float | None, typer.Option(
