@@ -19,7 +19,6 @@ run exactly.
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -82,8 +81,7 @@ class StateNews(NamedTuple):
     batch: Batch | None = None
 
 
-@dataclass(slots=True)
-class Effects:
+class Effects(msgspec.Struct):
     """What one turn asks of the outside. Perform the fields in their order, and drop
     the object.
 
@@ -93,20 +91,20 @@ class Effects:
     # Where members can be reached, for transport.connect().
     routes: dict[int, str] | None = None
     # (dest, datagram) to send; dest 0 is everyone.
-    packets: list[tuple[int, bytes]] = field(default_factory=list)
+    packets: list[tuple[int, bytes]] = []
     # Views that the layers have agreed on and installed, for traces.
-    installed: list[Installed] = field(default_factory=list)
-    views: list[View] = field(default_factory=list)
+    installed: list[Installed] = []
+    views: list[View] = []
     # States to be taken, each right before its view is shown.
-    givings: list[Giving] = field(default_factory=list)
+    givings: list[Giving] = []
     # Of the state that this member is given.
-    state: list[StateNews] = field(default_factory=list)
+    state: list[StateNews] = []
     # FIFO per sender.
-    deliveries: list[Batch] = field(default_factory=list)
+    deliveries: list[Batch] = []
     # Own messages to one member, which left before it had acknowledged them.
-    failures: list[Batch] = field(default_factory=list)
+    failures: list[Batch] = []
     # Members whose windows for messages to one member are gone.
-    closed: list[Address] = field(default_factory=list)
+    closed: list[Address] = []
     # A send window has room again, or its member left.
     writable: bool = False
     # Deliver again: packets that had no room have come into their window, or a view has
@@ -115,7 +113,7 @@ class Effects:
     # Somebody has answered a question of the application.
     answered: bool = False
     # What an operator should know.
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = []
     # Why the member cannot go on: close the channel with this sentence.
     fault: str | None = None
 

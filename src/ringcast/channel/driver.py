@@ -160,8 +160,8 @@ class Driver:
             polling = False
             if (owner := self._owner()) is None:
                 return False
-            self._wakes_at, self._is_turn_requested = 0, False
-            self.run_in_turn(partial(self._take_turn, *came))
+            due, self._wakes_at, self._is_turn_requested = self._wakes_at, 0, False
+            self.run_in_turn(partial(self._take_turn, *came, due))
             del owner
         except BaseException as error:
             if (on_error := self._on_error()) is None:
@@ -176,9 +176,12 @@ class Driver:
         return 0 if has_more else self.plan_sleep()
 
     def _take_turn(self, datagrams: Sequence[Any], links: Sequence[int], refused: Sequence[int],
-                   emptied: bool, now: Instant) -> None:
+                   emptied: bool, due: Instant, now: Instant) -> None:
+        """Handle what came, and if anything was `due` (0: another thread said so) also
+        that. What becomes due now, the next turn does."""
         self.endpoint.receive(datagrams, links, now, refused, emptied)
-        self.endpoint.tick(now)
+        if due <= now:
+            self.endpoint.tick(now)
         if not self.is_broken:
             self.endpoint.deliver(now)
 

@@ -13,10 +13,9 @@ compiled step, and the Outstanding has its place in the order before it holds an
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from operator import length_hint
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from ringcast._core.batch import Batch
 from ringcast.channel.reentry import refuses_reentry
@@ -39,9 +38,9 @@ class Outstanding:
         self.thread = threading.get_ident()
 
     def fill(self, queue: "SimpleQueue[list[Batch]]") -> None:
-        """Take everything from the queue. No signal handler runs in the first step."""
-        with suppress(Empty):
-            self._lists.extend(iter(queue.get_nowait, None))
+        """Take everything from the queue, which nobody else takes from. No signal
+        handler runs in the first step."""
+        self._lists.extend(islice(iter(queue.get_nowait, None), queue.qsize()))
         self.batches = list(chain.from_iterable(self._lists))
 
     def keep_rest(self, index: int, messages: "Iterator[object] | None" = None) -> None:

@@ -311,9 +311,9 @@ class StateTransfer(Layer):
     def pass_on(self, effects: Effects) -> int:
         """Change what the stack delivers into what the application gets now. Return how
         many messages of it were held back before."""
-        if any(batch.flags & STATE for batch in effects.failures):
+        if effects.failures:
             effects.failures = [batch for batch in effects.failures if not batch.flags & STATE]
-        if any(batch.flags & STATE for batch in effects.deliveries):
+        if [batch for batch in effects.deliveries if batch.flags & STATE]:
             effects.deliveries = self._take_all(effects.deliveries)
         released = 0
         if self.is_holding:
@@ -324,17 +324,13 @@ class StateTransfer(Layer):
                 effects.givings += [Giving(view.id, joiner) for place, joiner in self.duties
                                     if place <= view.id and joiner in view]
             self.duties = [duty for duty in self.duties if duty[0] > view.id]
-        if self._is_settled():
-            effects.state, self.news = self.news, []
+        if self.news and self.place <= self.membership.settling.settled_id:
+            effects.state, self.news = self.news, []    # nothing in it can be lost for others
         effects.arrived |= bool(self.to_finish)
         if self.alone_bytes >= max(self.backlog, MOST_ALONE):
             effects.fault = ("members sent this one alone too much before it had its state; send "
                              "it less, or give it a larger state_backlog")
         return released
-
-    def _is_settled(self) -> bool:
-        """Return whether nothing that is in the state can be lost for others."""
-        return not self.news or self.place <= self.membership.settling.settled_id
 
     def _hold(self, effects: Effects) -> None:
         """Hold back what comes behind the place, and drop what comes before, but for

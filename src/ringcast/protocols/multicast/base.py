@@ -487,9 +487,10 @@ class Multicast(Rules):
 
     def is_busy(self) -> bool:
         """Return whether the next scan has anything to do."""
-        return self.has_unacked() or self.owes_low() or self.fetching.is_needed() or any(
+        return self.has_unacked() or any(
             window.stream.unacked_messages or window.ring.hd != window.ring.hr
-            or window.stream.is_incomplete for window in self.windows.values())
+            or window.stream.is_incomplete for window in self.windows.values()
+        ) or self.owes_low() or self.fetching.is_needed()
 
     def _arm(self, now: Instant) -> None:
         """Set the deadline of the next scan, if there is none and it has anything to

@@ -252,7 +252,7 @@ class Mcast(Multicast):
         self._ask_refusers(now)
 
     def is_busy(self) -> bool:
-        return bool(self.refusals) or bool(self._find_unheard()) or super().is_busy()
+        return super().is_busy() or bool(self.refusals) or bool(self._find_unheard())
 
     # --------------------------------------------------------------------------------------- status
 
