@@ -99,6 +99,19 @@ def test_a_state_larger_than_all_windows_comes_whole(replicas, stack):
     assert new.got == old.got
 
 
+def test_who_gives_a_state_hurries_when_the_other_has_much_to_hold_back(replicas):
+    old, = replicas("old", state_backlog=1000)
+    transfer, seen = old.channel._driver.endpoint.transfer, []
+    old.channel.send(bytes(100))                        # before it gives any
+    old.wait_for("old", 1)
+    transfer.givings.add("this one")
+    for count in (2, 3, 4):
+        old.channel.send(bytes(250))
+        old.wait_for("old", count)
+        seen.append((transfer.passed_bytes, transfer.leisure(0)))
+    assert seen == [(250, 0.5), (500, 0.0), (750, 0.0)]
+
+
 def test_chunks_that_are_no_bytes_are_a_fault_of_the_giver(replicas, caplog):
     bad, _ = replicas("bad", "good")
     bad.channel._callbacks.state_calls._on_state_request = lambda: ["text"]

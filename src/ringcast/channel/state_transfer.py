@@ -26,7 +26,8 @@ from ringcast.stack import Giving, Instant, StateNews
 log = logging.getLogger("ringcast")
 
 # The thread that gives a state rests for so many times the processor time that it uses:
-# the application and its messages go first.
+# the application and its messages go first. The more the other member has to hold back,
+# the less it rests: senders that had to wait for the state would lose more.
 REST = 9
 
 OnStateRequest = Callable[[], Iterable[bytes]]
@@ -106,8 +107,10 @@ class StateCallbacks:
 
     def _send(self, giving: Giving, chunks: Iterator[bytes] | None) -> None:
         """Send the chunks: the target of a thread. Without any, say that we failed."""
-        endpoint, dest = self._driver.endpoint, giving.dest
+        endpoint, transfer, dest = self._driver.endpoint, self._transfer, giving.dest
         is_given, before = chunks is not None, time.thread_time()
+        transfer.givings.add(giving)
+        passed = transfer.passed_bytes
         made = parts(giving.place, chunks or iter(()), endpoint.multicast.send_window.largest,
                      self._config.max_message_size)
         try:
@@ -122,13 +125,14 @@ class StateCallbacks:
                     break
                 self._sending.send_part(part, dest, STATE)
                 used, before = time.thread_time() - before, time.thread_time()
-                time.sleep(REST * used)
-            self._driver.run_in_turn(lambda now: self._transfer.note_given(is_given))
+                time.sleep(REST * used * transfer.leisure(passed))
+            self._driver.run_in_turn(lambda now: transfer.note_given(is_given))
             if not is_given:
                 self._sending.send_part(broken(giving.place), dest, STATE)
         except (NotMemberError, ClosedError) as error:
             log.info("%s: the state for %s is not needed any more: %s", self._local, dest, error)
         finally:
+            transfer.givings.discard(giving)
             made.close()
             if self._givings.get(dest) is giving:
                 del self._givings[dest]

@@ -176,6 +176,8 @@ class StateTransfer(Layer):
         self.giver, self.place = 0, 0                   # if this member needs the state
         self.installed = 0                              # the id of the newest view
         self.duties: list[tuple[ViewId, Address]] = []  # to be given a state at the next view
+        self.givings: set[Giving] = set()               # states that our application gives now
+        self.passed_bytes = 0                           # that it got while it gave any
         self._begin_attempt()
         self.attempt = 0                                # grows with each giver that is lost
         self.news: list[StateNews] = []
@@ -296,6 +298,12 @@ class StateTransfer(Layer):
             self.state = HAS if is_given else FAILED
             self.num_given += is_given
 
+    def leisure(self, passed: int) -> float:
+        """Return how much time there is to give a state that was taken when
+        `passed_bytes` was so much: 1 at first, 0 when the other member holds back half
+        of its backlog. It holds back what our application gets, so nobody need ask."""
+        return max(0.0, 1 - 2 * (self.passed_bytes - passed) / self.backlog)
+
     # -------------------------------------------------------------------------------------- passing
 
     @property
@@ -315,6 +323,8 @@ class StateTransfer(Layer):
             effects.failures = [batch for batch in effects.failures if not batch.flags & STATE]
         if [batch for batch in effects.deliveries if batch.flags & STATE]:
             effects.deliveries = self._take_all(effects.deliveries)
+        if self.givings:
+            self.passed_bytes += sum(batch.nbytes for batch in effects.deliveries)
         released = 0
         if self.is_holding:
             self._hold(effects)
