@@ -19,7 +19,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from ringcast._core.slots cimport bytes_size, prefetch
+from ringcast._core.slots cimport bytes_size, is_plain_bytes, prefetch
 
 cdef extern from *:
     """
@@ -41,7 +41,6 @@ cdef extern from *:
     void forget_hash "ringcast_forget_hash"(PyObject *)
 
 cdef extern from "Python.h":
-    bint is_plain_bytes "PyBytes_CheckExact"(PyObject *)
     char *bytes_at "PyBytes_AS_STRING"(PyObject *)
     void Py_DECREF(PyObject *)
 

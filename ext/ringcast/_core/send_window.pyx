@@ -16,6 +16,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 
 from ringcast._core.marks cimport DONT_LOOPBACK, OOB, Marks
+from ringcast._core.slots cimport bytes_size, is_plain_bytes, list_items, payload as payload_bytes
 from ringcast._core.stamps cimport Stamps
 from ringcast._core.window cimport Window
 from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, PREFIX, RUN, check_prefix, pack_next
@@ -112,28 +113,30 @@ cdef class SendWindow:
         It ends earlier if a payload is LARGE or finds no room. With `start` 0 all
         payloads are checked first: a wrong one raises as in push(), and none is taken.
         """
-        cdef Py_ssize_t taken = 0
-        cdef object payload
-        cdef PyObject *item
+        cdef PyObject **items = list_items(<PyObject *>payloads)
+        cdef Py_ssize_t nbytes = self.waiting, end = start, size, k
+        cdef uint64_t taken
         if start == 0:
             for payload in payloads:
                 if not PyBytes_CheckExact(payload):
                     refuse(payload)
-        while start + taken < len(payloads) and not self.closed:
-            payload = payloads[start + taken]
-            item = <PyObject *>payload
-            if not PyBytes_CheckExact(payload) or PyBytes_GET_SIZE(payload) > self.largest:
+        while end < len(payloads) and is_plain_bytes(items[end]):
+            size = <Py_ssize_t>bytes_size(items[end])
+            if size > self.largest:
                 break
-            if not self.ring.c_send_run(&item, 1):
-                if taken == 0:          # else return what was taken; the next call raises
-                    self.ring.c_refuse()
+            nbytes += size + LENGTH
+            end += 1
+            if nbytes >= self.batch:
                 break
-            if flags:
-                self.marks.flags[self.ring.c_hr()] = flags
-            taken += 1
-            self.waiting += PyBytes_GET_SIZE(payload) + LENGTH
-            if self.waiting >= self.batch:
-                break
+        if end <= start or self.closed:
+            return 0
+        taken = self.ring.c_send_run(items + start, end - start)
+        if taken == 0:
+            self.ring.c_refuse()
+        self.waiting += payload_bytes(items + start, taken) + taken * LENGTH
+        if flags:
+            for k in range(<Py_ssize_t>taken):
+                self.marks.flags[self.ring.c_hr() - taken + 1 + k] = flags
         return taken
 
     def stamp(self, int64_t now):

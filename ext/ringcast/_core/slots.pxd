@@ -9,6 +9,7 @@ from libc.string cimport memcpy
 
 cdef extern from "Python.h" nogil:
     bint is_bytes "PyBytes_Check"(PyObject *)
+    bint is_plain_bytes "PyBytes_CheckExact"(PyObject *)
     uint64_t bytes_size "PyBytes_GET_SIZE"(PyObject *)
     PyObject **list_items "PySequence_Fast_ITEMS"(PyObject *)
 
