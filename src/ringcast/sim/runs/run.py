@@ -16,6 +16,7 @@ from time import process_time
 import msgspec
 
 from ringcast.config import configure, nanoseconds
+from ringcast.protocols.membership.coordinator import JOINING
 from ringcast.sim.checkers import Violation
 from ringcast.sim.clock import Clock
 from ringcast.sim.cluster import Cluster
@@ -399,9 +400,11 @@ class Run:
         cluster.checkers.check_agreement()
 
     def _quiesce(self) -> None:
-        """Check that nothing but heartbeats is sent, and not too many."""
+        """Check that nothing but heartbeats is sent, and not too many. What comes late
+        may be answered; a SEEK of a member that is gone even makes the coordinator wait
+        for it."""
         cluster, checkers = self.cluster, self.cluster.checkers
-        late = cluster.network.busy_until() + 10 * self._interval()     # what comes may be answered
+        late = cluster.network.busy_until() + slowed(JOINING / MS) + 10 * self._interval()
         self._advance(max(cluster.now + self._settling(), late))
         checkers.begin_silence()
         self._advance(cluster.now + BEATS * nanoseconds(self.config.heartbeat_interval))
