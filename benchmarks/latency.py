@@ -18,19 +18,20 @@ time for each message, of the sender and of a receiver.
 import argparse
 import gc
 import itertools
-import multiprocessing
 import secrets
 import socket
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from members import run
+
 from ringcast import Channel
 
 SECONDS = 1.0
-PATIENCE = 60.0                                     # seconds, for whatever should happen
 WAYS = ("iterate", "batches", "callback", "pyzmq")
 Take = Callable[[list[bytes]], bool]                # takes messages; whether more will come
 
@@ -57,7 +58,7 @@ class Waits:
 def be_member(sends: bool, way: str, rate: int, size: int, options: dict[str, Any],
               pipe: Connection) -> None:
     """Be a member of a group."""
-    waits, ended = Waits(), multiprocessing.Event()
+    waits, ended = Waits(), threading.Event()
 
     def on_message(batch: Any) -> None:
         if not waits.take(batch.payloads):
@@ -90,13 +91,13 @@ def be_peer(sends: bool, way: str, rate: int, size: int, options: dict[str, Any]
                 lambda: send(port.send, rate, size) if sends else waits.take_all(lists))
 
 
-def measure(pipe: Connection, waits: Waits, run: Callable[[], object]) -> None:
-    """Run when all are there; tell how long messages took, and the CPU time."""
+def measure(pipe: Connection, waits: Waits, work: Callable[[], object]) -> None:
+    """Work when all are there; tell how long messages took, and the CPU time."""
     gc.disable()
     pipe.send(None)
     pipe.recv()
     began = time.process_time_ns()
-    run()
+    work()
     pipe.send((waits.all, time.process_time_ns() - began))
     pipe.recv()                                     # the others may still need something
 
@@ -122,35 +123,14 @@ def once(way: str, rate: int, given: argparse.Namespace) -> list[float]:
     else:
         be, options = be_member, {"group": f"latency-{secrets.token_hex(4)}",
                                   "stack": given.stack, "min_members": given.receivers + 1}
-    pipes, members = [], []
-    for number in range(given.receivers + 1):
-        ours, theirs = multiprocessing.Pipe()
-        members.append(multiprocessing.Process(
-            target=be, args=(number == 0, way, rate, given.size, options, theirs), daemon=True))
-        pipes.append(ours)
-        members[-1].start()
-    gather(pipes)
-    (_, sending), *others = gather(pipes)
-    for member in members:
-        member.join(PATIENCE)
+    (_, sending), *others = run(be, [(number == 0, way, rate, given.size, options)
+                                     for number in range(given.receivers + 1)])
     waits = [wait for each, _ in others for wait in each]
     per_mille = statistics.quantiles(waits, n=1000)
     count = len(waits) / given.receivers
     return [each / 1e3 for each in (
         per_mille[499], per_mille[989], per_mille[998], max(waits), sending / count,
         max(spent for _, spent in others) / count)]
-
-
-def gather(pipes: list[Connection]) -> list[Any]:
-    """Take what each process tells, then let all go on."""
-    told = []
-    for pipe in pipes:
-        if not pipe.poll(PATIENCE):
-            raise SystemExit("a process has not ended")
-        told.append(pipe.recv())
-    for pipe in pipes:
-        pipe.send(None)
-    return told
 
 
 def main() -> None:

@@ -15,15 +15,15 @@ wait     the same member sends 10,000 messages of 100 bytes a second: the time f
 """
 
 import argparse
-import multiprocessing
 import random
 import secrets
 import statistics
 import time
-from collections.abc import Sequence
 from itertools import chain
 from multiprocessing.connection import Connection
 from typing import Any
+
+from members import run
 
 from ringcast import Channel
 from ringcast.protocols.faults import Discard
@@ -31,7 +31,6 @@ from ringcast.protocols.faults import Discard
 LOSSES = (0.0, 0.01, 0.05, 0.2)
 SECONDS = 1.0
 RATE, WAIT_SIZE, BURST = 10_000, 100, 10            # messages a second, bytes, messages
-PATIENCE = 60.0                                     # seconds, for whatever should happen
 Measured = tuple[float, float, float]
 
 
@@ -89,31 +88,10 @@ def once(stack: str, receivers: int, loss: float, size: int,
     each message, and the waits."""
     group = f"lossy-{secrets.token_hex(4)}"
     options = {"stack": stack, "min_members": receivers + 1}
-    pipes, members = [], []
-    for number in range(receivers + 1):
-        ours, theirs = multiprocessing.Pipe()
-        members.append(multiprocessing.Process(
-            target=be, args=(str(number), group, options, loss, size, rate, theirs), daemon=True))
-        pipes.append(ours)
-        members[-1].start()
-    gather(pipes)                                   # all have joined
-    (_, repeats, _, _), *others = gather(pipes)
-    for member in members:
-        member.join(PATIENCE)
+    (_, repeats, _, _), *others = run(be, [(str(number), group, options, loss, size, rate)
+                                           for number in range(receivers + 1)])
     speeds, _, twice, waits = zip(*others, strict=True)
     return (min(speeds), repeats, max(twice)), list(chain(*waits))
-
-
-def gather(pipes: Sequence[Connection]) -> list[Any]:
-    """Take what each member tells, then let all go on."""
-    told = []
-    for pipe in pipes:
-        if not pipe.poll(PATIENCE):
-            raise SystemExit("a member has not ended")
-        told.append(pipe.recv())
-    for pipe in pipes:
-        pipe.send(None)
-    return told
 
 
 def main() -> None:

@@ -1,0 +1,40 @@
+"""The processes of a benchmark: members of a group, or peers in their place."""
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+PATIENCE = 60.0                         # seconds, for whatever should happen
+
+
+def run(be: Callable[..., None], members: Sequence[Sequence[Any]]) -> list[Any]:
+    """Run `be(*arguments, pipe)` in a process for each of `members`, and return what
+    each of them tells.
+
+    It sends None when it is there, and waits; then it sends what it has measured, and
+    waits again, because others may still need something of it. All go on together.
+    """
+    pipes, processes = [], []
+    for arguments in members:
+        ours, theirs = multiprocessing.Pipe()
+        processes.append(multiprocessing.Process(target=be, args=(*arguments, theirs), daemon=True))
+        pipes.append(ours)
+        processes[-1].start()
+    gather(pipes)
+    told = gather(pipes)
+    for process in processes:
+        process.join(PATIENCE)
+    return told
+
+
+def gather(pipes: Sequence[Connection]) -> list[Any]:
+    """Take what each process tells, then let all go on."""
+    told = []
+    for pipe in pipes:
+        if not pipe.poll(PATIENCE):
+            raise SystemExit("a process has not ended")
+        told.append(pipe.recv())
+    for pipe in pipes:
+        pipe.send(None)
+    return told
