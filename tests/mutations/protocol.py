@@ -169,7 +169,8 @@ MUTATIONS = [
              test=LOSS + "test_a_lost_tail_is_announced_until_the_announcement_arrives"),
     Mutation("do not wake up while something is missing", "Multicast.is_busy",
              "window.stream.unacked_messages or window.ring.hd != window.ring.hr or",
-             "window.stream.unacked_messages or"),
+             "window.stream.unacked_messages or",
+             test=FLUSH + "test_a_view_brings_a_lost_tail_to_light[mcast-udp]"),
     # ----------------------------------------------------------------------------------------- acks
     Mutation("ack before the application has finished", "Mcast._acknowledge",
              "finished = window.stream.finished", "finished = window.ring.hd"),
