@@ -12,11 +12,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memcpy
 
-from ringcast._core.payloads cimport shelve
+from ringcast._core.payloads cimport is_last, shelve
 from ringcast._core.slots cimport list_items
-
-cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(PyObject *)
 
 
 @cython.final
@@ -84,7 +81,7 @@ cdef class Batch:
 
     def __dealloc__(self):
         # Cleared already if a collection takes it.
-        if self.payloads is not None and Py_REFCNT(<PyObject *>self.payloads) == 1:
+        if self.payloads is not None and is_last(<PyObject *>self.payloads):
             shelve(list_items(<PyObject *>self.payloads), <uint64_t>len(self.payloads))
 
     @property

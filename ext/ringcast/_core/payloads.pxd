@@ -3,6 +3,18 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 
+cdef extern from *:
+    """
+    #ifdef Py_GIL_DISABLED
+    #define RINGCAST_IS_LAST(item) 0
+    #else
+    #define RINGCAST_IS_LAST(item) (Py_REFCNT(item) == 1)
+    #endif
+    """
+    # Whether this reference to an object is the only one. Never, in a Python without
+    # the GIL: another thread may just be making one.
+    bint is_last "RINGCAST_IS_LAST"(PyObject *)
+
 
 # Makes a `bytes` with a copy of `size` bytes.
 cdef bytes make_payload(const char *raw, Py_ssize_t size)

@@ -23,12 +23,6 @@ from ringcast._core.slots cimport bytes_size, is_plain_bytes, prefetch
 
 cdef extern from *:
     """
-    #ifdef Py_GIL_DISABLED
-    #define RINGCAST_IS_LAST(item) 0
-    #else
-    #define RINGCAST_IS_LAST(item) (Py_REFCNT(item) == 1)
-    #endif
-
     /* A new object has no hash yet. The field is deprecated, and there in all versions. */
     static inline void ringcast_forget_hash(PyObject *item) {
         #pragma GCC diagnostic push
@@ -37,7 +31,6 @@ cdef extern from *:
         #pragma GCC diagnostic pop
     }
     """
-    bint is_last "RINGCAST_IS_LAST"(PyObject *)
     void forget_hash "ringcast_forget_hash"(PyObject *)
 
 cdef extern from "Python.h":

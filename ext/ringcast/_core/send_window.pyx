@@ -16,7 +16,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 
 from ringcast._core.marks cimport DONT_LOOPBACK, OOB, Marks
-from ringcast._core.slots cimport bytes_size, is_plain_bytes, list_items, payload as payload_bytes
+from ringcast._core.slots cimport bytes_size, is_plain_bytes, list_items
 from ringcast._core.stamps cimport Stamps
 from ringcast._core.window cimport Window
 from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, PREFIX, RUN, check_prefix, pack_next
@@ -114,7 +114,7 @@ cdef class SendWindow:
         payloads are checked first: a wrong one raises as in push(), and none is taken.
         """
         cdef PyObject **items = list_items(<PyObject *>payloads)
-        cdef Py_ssize_t nbytes = self.waiting, end = start, size, k
+        cdef Py_ssize_t waiting = self.waiting, end = start, size, k
         cdef uint64_t taken
         if start == 0:
             for payload in payloads:
@@ -124,16 +124,18 @@ cdef class SendWindow:
             size = <Py_ssize_t>bytes_size(items[end])
             if size > self.largest:
                 break
-            nbytes += size + LENGTH
+            waiting += size + LENGTH
             end += 1
-            if nbytes >= self.batch:
+            if waiting >= self.batch:
                 break
         if end <= start or self.closed:
             return 0
         taken = self.ring.c_send_run(items + start, end - start)
         if taken == 0:
             self.ring.c_refuse()
-        self.waiting += payload_bytes(items + start, taken) + taken * LENGTH
+        for k in range(start + <Py_ssize_t>taken, end):         # found no room
+            waiting -= <Py_ssize_t>bytes_size(items[k]) + LENGTH
+        self.waiting = waiting
         if flags:
             for k in range(<Py_ssize_t>taken):
                 self.marks.flags[self.ring.c_hr() - taken + 1 + k] = flags
