@@ -1,6 +1,7 @@
 """The processes of a benchmark: members of a group, or peers in their place."""
 
 import multiprocessing
+import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -8,20 +9,24 @@ from typing import Any
 PATIENCE = 60.0                         # seconds, for whatever should happen
 
 
-def run(be: Callable[..., None], members: Sequence[Sequence[Any]]) -> list[Any]:
-    """Run `be(*arguments, pipe)` in a process for each of `members`, and return what
-    each of them tells.
+def run(be: Callable[..., None], members: Sequence[Sequence[Any]],
+        pauses: int = 1, in_threads: bool = False) -> list[Any]:
+    """Run `be(*arguments, pipe)` in a process for each of `members`, or in a thread,
+    and return what each of them tells.
 
-    It sends None when it is there, and waits; then it sends what it has measured, and
-    waits again, because others may still need something of it. All go on together.
+    It sends None when it is there, and waits; with more `pauses` so many times. Then it
+    sends what it has measured, and waits again, because others may still need something
+    of it. All go on together.
     """
     pipes, processes = [], []
+    one: Any = threading.Thread if in_threads else multiprocessing.Process
     for arguments in members:
         ours, theirs = multiprocessing.Pipe()
-        processes.append(multiprocessing.Process(target=be, args=(*arguments, theirs), daemon=True))
+        processes.append(one(target=be, args=(*arguments, theirs), daemon=True))
         pipes.append(ours)
         processes[-1].start()
-    gather(pipes)
+    for _ in range(pauses):
+        gather(pipes)
     told = gather(pipes)
     for process in processes:
         process.join(PATIENCE)
