@@ -2,6 +2,7 @@
 24)."""
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -185,6 +186,15 @@ def test_a_group_that_is_too_small_says_who_is_there():
     with pytest.raises(JoinTimeoutError, match="^group 'arguments' has 1 of the 3 members that "
                                                "min_members asks for, A, after 0 s; start more"):
         channel.connect(0)
+
+
+def test_of_a_large_group_an_error_lists_some():
+    with ExitStack() as members:
+        for number in range(12):
+            members.enter_context(Channel("arguments", name=f"m{number}", stack="inproc"))
+        late = Channel("arguments", name="late", stack="inproc", min_members=20)
+        with pytest.raises(JoinTimeoutError, match=r"(m\d+, ){9}m\d+ and 3 more, after 1 s"):
+            late.connect(1)
 
 
 def test_a_channel_that_is_closed_while_it_joins_says_so():

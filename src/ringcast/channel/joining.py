@@ -14,6 +14,8 @@ from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
 from ringcast.errors import ClosedError, JoinTimeoutError, RingcastError
 
+MOST_NAMED = 10                         # members that an error lists
+
 
 class Joining:
     """Lets a channel, whose parts these are, join `group`.
@@ -54,7 +56,9 @@ class Joining:
                                or "the channel was closed while it joined; open a new one")
         endpoint, transfer = self._driver.endpoint, self._driver.endpoint.transfer
         present, enough = endpoint.members.present(), endpoint.config.min_members
-        names = ", ".join(present)
+        names = ", ".join(present[:MOST_NAMED])
+        if len(present) > MOST_NAMED:
+            names += f" and {len(present) - MOST_NAMED} more"
         if transfer.installed and transfer.is_holding:
             return JoinTimeoutError(
                 f"this member is in group {self._group!r} with {names}, and has not been given the "
