@@ -358,6 +358,8 @@ class Multicast(Rules):
                 break
             window = windows[(self.turn + step) % len(windows)]
             stream = window.stream if window else self.own
+            if stream.ring.hd == stream.ring.hr:
+                continue
             if stream in flushing.skips:
                 flushing.skip(stream)
             most = flushing.limit(stream, limit - handed)
