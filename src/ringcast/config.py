@@ -50,9 +50,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Bytes of messages that a window holds at most (decision 7).
     max_bytes: Count = 8 << 20
 
-    # Milliseconds between two scans, which repeat acks and the highest seqno; gaps are
-    # looked for up to twelve times as often (decision 9). 0 or less: no retransmission;
-    # only nakack2-tcp can do without.
+    # Milliseconds between two scans, which repeat acks and the highest seqno; more in
+    # large groups (decision 38). Gaps are looked for up to twelve times as often
+    # (decision 9). 0 or less: no retransmission; only nakack2-tcp can do without.
     xmit_interval: Annotated[float, Meta(le=DAY)] = SCAN_INTERVAL
 
     # Delivered messages after which an ack is sent immediately (MCAST.txt: N).
@@ -77,10 +77,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gap_timeout: Milliseconds = 5_000.0
 
     # Milliseconds between two rounds of votes, while some message is not known to be
-    # stable.
+    # stable; more in large groups (decision 38).
     stable_interval: Milliseconds = 20.0
 
-    # Finished bytes after which a vote is sent immediately.
+    # Finished bytes after which a vote is sent as soon as it is this member's turn
+    # (decision 38).
     stable_bytes: Count = 1 << 20
 
     # ------------------------------------------------------------------------------- UNICAST3

@@ -35,8 +35,8 @@ class Kind(int):
     - `name`: its name in transcripts and traces;
     - `body`: what a control datagram carries; None if the layer reads the datagram
       itself;
-    - `about`: the field of the body that has the seqnos that it is about: one seqno, or
-      a list of ranges;
+    - `about`: the field of the body that has the seqnos that it is about: one seqno,
+      one of each sender, or a list of ranges;
     - `messages_at`: where the messages begin in the datagram, if it carries messages
       with seqnos; between the header and the messages stands a conn-id;
     - `of_another`: in the place of the conn-id stands the incarnation of the member
@@ -88,6 +88,8 @@ class Kind(int):
         said = getattr(self.decode(datagram), self.about, None) if self.about else None
         if said is None:
             return []
+        if isinstance(said, dict):
+            return [(seqno, seqno) for seqno in said.values()]
         return said if isinstance(said, list) else [(said, said)]
 
     def conn_id(self, datagram: "Buffer") -> int | None:

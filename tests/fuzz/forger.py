@@ -37,7 +37,7 @@ class Forger(Group):
 
     def make_refusal(self, target: Honest, other: Honest) -> "tuple[int, object]":
         if mcast.ACK in target.stack.kinds:
-            return mcast.ACK, [0, 0]
+            return mcast.ACK, [{}, 0]
         return stable.VOTE, [target.view_id, False, 0, {other.incarnation: (0, 0)}]
 
     def make_timestamp(self, target: Honest, other: Honest) -> "tuple[int, object] | None":

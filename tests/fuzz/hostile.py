@@ -139,9 +139,11 @@ class Hostile:
 
     def forged_numbers(self, target: Honest) -> None:
         kind = self.program.choice((mcast.ACK, mcast.ACK, multicast.HIGHEST, multicast.HIGHEST))
-        count = 3 if kind == multicast.HIGHEST else 2
-        numbers = [self.number(target) for _ in range(count)]
-        self.forge(target, kind, msgspec.msgpack.encode(numbers))
+        body = [self.number(target) for _ in range(3)]
+        if kind == mcast.ACK:
+            senders = [target.incarnation, *target.multicast.members][:1 + self.program.byte() % 3]
+            body = [{sender: self.number(target) for sender in senders}, body[0]]
+        self.forge(target, kind, msgspec.msgpack.encode(body))
 
     def forged_request(self, target: Honest) -> None:
         ranges = self.ranges(target, target.multicast.send_window.ring)

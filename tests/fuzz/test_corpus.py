@@ -76,7 +76,7 @@ def test_whatever_a_hostile_member_says_of_the_group_the_others_are_one_at_the_e
 def test_single_datagrams_in_the_name_of_another_break_no_promise(target):
     rng, kept = random.Random(target), inputs(target)
     forged, num_kept = set(), 0
-    for _ in range(60):
+    for _ in range(80):
         mode = rng.randrange(256) & ~rng.choice([0, LIES | SPOOFS])
         program = rng.choice([rng.choice(kept)[1:], b""]) + rng.randbytes(200)
         group = FORGERS[target](bytes([mode]) + program, target)

@@ -64,7 +64,7 @@ def test_one_refusal_in_anothers_name_ends_no_stream():
     unheard(group, "A", "C")
     group["A"].send(*numbered(1, 20))
     group.run(1)
-    forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
+    forge(group, "C", mcast.ACK, mcast.Ack({}, 0), to="A")
     group.run(100)
     heal(group)
     assert_all_have(group, "A", numbered(1, 20))
@@ -77,7 +77,7 @@ def test_one_refusal_in_the_name_of_a_joiner_ends_no_stream():
     while group["C"].incarnation not in group["A"].multicast.members:
         group.run(0.01)
     unheard(group, "A", "C")
-    forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
+    forge(group, "C", mcast.ACK, mcast.Ack({}, 0), to="A")
     group["A"].send(*numbered(1, 20))
     group.run(100)
     heal(group)
@@ -86,7 +86,7 @@ def test_one_refusal_in_the_name_of_a_joiner_ends_no_stream():
 
 def test_a_refusal_before_anything_was_sent_is_taken_back_by_who_takes_messages():
     group = group_of(names="AC")
-    forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
+    forge(group, "C", mcast.ACK, mcast.Ack({}, 0), to="A")
     group.run(50)
     unheard(group, "A", "C")
     group["A"].send(*numbered(1, 20))
@@ -100,7 +100,7 @@ def test_who_was_not_waited_for_and_acknowledges_is_waited_for_again():
     next ack gives it back."""
     group = group_of()
     for _ in range(3):
-        forge(group, "C", mcast.ACK, mcast.Ack(0, 0), to="A")
+        forge(group, "C", mcast.ACK, mcast.Ack({}, 0), to="A")
         group["A"].multicast.scan(group.now)
     assert group["C"].incarnation not in group["A"].multicast.acks
     unheard(group, "A", "B")                    # so that nothing is purged before C has it

@@ -22,6 +22,7 @@ from ringcast.protocols.frag import (
 from ringcast.protocols.stream import Stream
 
 PAYLOAD = random.Random(1).randbytes(10_000)
+MS = 1_000_000
 
 
 def fed(reassembly, fragments, first=1, is_oob=False):
@@ -183,9 +184,9 @@ def test_a_message_that_fills_a_window_is_acknowledged_part_by_part():
 def test_fragments_of_a_sender_that_stands_still_are_acknowledged():
     stream, parts = stream_of(), cut(PAYLOAD, 1, 1500)
     arrive(stream, parts[:2], 1)
-    stream.scan(0)
+    stream.scan(0, MS)
     assert stream.finished == 0
-    stream.scan(0)
+    stream.scan(0, MS)
     assert stream.finished == 2
 
 
@@ -201,7 +202,7 @@ def test_a_message_goes_by_age_only_when_its_sender_has_gone_on_without_it(goes_
     if goes_on:
         arrive(stream, [b"another message"], 3, flags=0, now=5)
     for _ in range(scans(options)):
-        stream.scan(10)
+        stream.scan(10, 10 * MS)
     assert len(stream.reassembly) == (not goes_on)
 
 
@@ -211,7 +212,7 @@ def test_a_message_does_not_age_while_anything_of_the_stream_is_missing():
     arrive(stream, parts[:2], 1)
     arrive(stream, parts[3:4], 4, now=5)
     for _ in range(scans(options)):
-        stream.scan(10)
+        stream.scan(10, 10 * MS)
     [batch] = arrive(stream, [parts[2], *parts[3:]], 3)
     assert batch.payloads == [PAYLOAD]
 

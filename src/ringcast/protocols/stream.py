@@ -19,7 +19,7 @@ from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast._core.wire import Arrivals
 from ringcast.address import Address
-from ringcast.config import Config
+from ringcast.config import Config, nanoseconds
 from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.frag import Reassembly, begin_of
 from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
@@ -243,17 +243,18 @@ class Stream:
         """Return whether a large message is being put together."""
         return self.reassembly is not None and len(self.reassembly) > 0
 
-    def scan(self, now: Instant) -> bool:
+    def scan(self, now: Instant, pause: int) -> bool:
         """Acknowledge the fragments of a message that stalls: its sender may have no
         room for the next. Give it up if its sender has gone on without it for
         frag_timeout. Return whether `finished` may have risen.
 
-        Time is counted in scans, so that a machine that slept has not missed anything.
+        Time is counted in scans, which are `pause` nanoseconds apart, so that a machine
+        that slept has not missed anything.
         """
         if self.reassembly is None or self.ring.hd != self.ring.hr:
             return False
         self.scans += 1
-        if self.scans * self.config.scan_interval > self.config.frag_timeout:
+        if self.scans * pause > nanoseconds(self.config.frag_timeout):
             self.reassembly.expire(self.heard)
             self.scans = 0
         if self.outstanding == 0 and self.scans > 1:

@@ -228,10 +228,8 @@ class Recorder:
 
     def _record_mcast_ack(self, packet: Packet, time: int, wall: int) -> None:
         ack = mcast.ACK.decode(packet.data)
-        if ack is not None and ack.budget == 0:
-            self._record_refusal(time, wall)
-        elif ack is not None:
-            self._record_ack((packet.dest, EVERYONE, None), ack.seqno, len(packet.data), time, wall)
+        if ack is not None:
+            self._record_finished(ack.finished, ack.budget > 0, len(packet.data), time, wall)
 
     def _record_unicast_ack(self, packet: Packet, time: int, wall: int) -> None:
         ack = control.ACK.decode(packet.data)
@@ -257,24 +255,29 @@ class Recorder:
     def _record_vote(self, packet: Packet, time: int, wall: int) -> None:
         vote = stable.VOTE.decode(packet.data)
         if vote is not None:
-            self._record_finished(vote.digest, vote.receiving, len(packet.data), time, wall)
+            self._record_voted(vote.digest, vote.receiving, len(packet.data), time, wall)
 
     def _record_stability(self, packet: Packet, time: int, wall: int) -> None:
         """Record a STABILITY report of the coordinator. It sends its own vote to
         nobody, but what it reports of all members holds for itself."""
         report = stable.STABILITY.decode(packet.data)
         if report is not None:
-            self._record_finished(report.digest, self.multicast.receiving, len(packet.data),
-                                  time, wall)
+            self._record_voted(report.digest, self.multicast.receiving, len(packet.data),
+                               time, wall)
 
-    def _record_finished(self, digest: stable.Digest, receiving: bool, nbytes: int, time: int,
+    def _record_voted(self, digest: stable.Digest, receiving: bool, nbytes: int, time: int,
+                      wall: int) -> None:
+        self._record_finished({sender: seqno for sender, (seqno, _) in digest.items()}, receiving,
+                              nbytes, time, wall)
+
+    def _record_finished(self, finished: dict[int, Seqno], receiving: bool, nbytes: int, time: int,
                          wall: int) -> None:
         """Record an ack for each stream of which more is finished; the datagram's bytes
         count once."""
         if not receiving:
             self._record_refusal(time, wall)
             return
-        for sender, (seqno, _) in digest.items():
+        for sender, seqno in finished.items():
             if self.acked.get((sender, EVERYONE, None)) != self._position(sender, seqno):
                 self._record_ack((sender, EVERYONE, None), seqno, nbytes, time, wall)
                 nbytes = 0

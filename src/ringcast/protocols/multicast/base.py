@@ -65,6 +65,10 @@ class Highest(msgspec.Struct, array_like=True):
     view_id: int                        # ... all of this view; 0: say what you have finished
 
 
+# Members take turns to report: of n members each leaves n * SHARE nanoseconds to each
+# one, but not more than LONGEST to all. So reports do not grow with the square of n.
+SHARE, LONGEST = 30_000, 50_000_000
+
 DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)  # sent for the first time
 REPEAT = Kind(2, "repeat", messages_at=wire.HEADER_SIZE, measured="repeat")  # again, on request
 XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")  # what I miss
@@ -191,7 +195,7 @@ class Multicast(Rules):
 
     @property
     def looks(self) -> int:
-        """Return how many looks for gaps a scan interval has: one if nothing is lost
+        """Return how many looks for gaps an xmit_interval has: one if nothing is lost
         while connections last."""
         return 1 if self.lossless else LOOKS
 
@@ -199,6 +203,22 @@ class Multicast(Rules):
     def pause(self) -> int:
         """Return in how many nanoseconds a window may be repeated once."""
         return self.interval if self.interval > 0 else nanoseconds(self.config.scan_interval)
+
+    @property
+    def report_pause(self) -> int:
+        """Return how many nanoseconds a member leaves between its reports."""
+        return min(len(self.members) ** 2 * SHARE, LONGEST)
+
+    @property
+    def scan_pause(self) -> int:
+        """Return how many nanoseconds are between two scans: xmit_interval, and more in
+        a large group."""
+        return max(self.pause, self.report_pause)
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether the group is so large that its members take turns."""
+        return self.report_pause > self.pause
 
     # ------------------------------------------------------------------------------------ receiving
 
@@ -424,6 +444,7 @@ class Multicast(Rules):
         self.stack.effects.writable = True
         self.flushing.show()
         self.flush(now)
+        self.report_again(now)
         self._arm(now)
         self.above.view(view, now)
 
@@ -463,9 +484,10 @@ class Multicast(Rules):
 
     def announce(self, now: Instant) -> None:
         """Repeat HIGHEST for those who may not have got it, with a backoff while
-        nothing changes."""
+        nothing changes. In a large group the next message tells it, if there is one."""
         window = self.send_window
-        if self.backoff.scan((window.sent, window.ring.low, self.view_id)) and (
+        is_due = self.backoff.stalls if self.is_large else self.backoff.scan
+        if is_due((window.sent, window.ring.low, self.view_id)) and (
                 self.has_unacked() or self.owes_low()):
             self.send_control(HIGHEST, self.highest(), EVERYONE, now)
 
@@ -491,14 +513,15 @@ class Multicast(Rules):
         """Return whether the next scan has anything to do."""
         return self.has_unacked() or any(
             window.stream.unacked_messages or window.ring.hd != window.ring.hr
-            or window.stream.is_incomplete for window in self.windows.values()
+            or window.report_due or window.stream.is_incomplete
+            for window in self.windows.values()
         ) or self.owes_low() or self.fetching.is_needed()
 
     def _arm(self, now: Instant) -> None:
         """Set the deadline of the next scan, if there is none and it has anything to
         do."""
         if self.next_scan is None and self.is_busy():
-            self.next_scan = now + self.pause
+            self.next_scan = now + self.scan_pause
 
     def change_interval(self, interval: int, now: Instant) -> None:
         """Change xmit_interval, in nanoseconds."""

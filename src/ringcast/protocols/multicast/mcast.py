@@ -2,8 +2,9 @@
 the corrections of decisions 8 to 15. What it shares with NAKACK2 is in base.py.
 
 A receiver acknowledges what its application has finished: after ack_threshold messages,
-or on xmit_interval. A sender purges up to the minimum of its ack-map. An ACK also
-carries the sender's credit: how many bytes it may have on the way to this receiver.
+or on a scan. A sender purges up to the minimum of its ack-map. An ACK also carries the
+senders' credit: how many bytes each may have on the way to this receiver. One ACK tells
+several senders what the receiver has of each of them.
 
 An ACK with a credit of 0 says that its member takes no messages. It may be forged, and
 a sender that believed it would purge what the member still needs. So the sender asks,
@@ -12,14 +13,15 @@ answer, and its next ACK with a credit withdraws the refusal.
 """
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Annotated, cast
 
 import msgspec
+from msgspec import Meta
 
 from ringcast._core.ack_table import AckTable
 from ringcast._core.ring_buffer import RingBuffer
 from ringcast.address import EVERYONE, Address
-from ringcast.config import Config
+from ringcast.config import MAX_MEMBERS, Config
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
@@ -28,7 +30,7 @@ from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast
 from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
-from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, precedes
+from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant
 
@@ -38,11 +40,12 @@ KEPT_LOWS = 32
 
 
 class Ack(msgspec.Struct, array_like=True):
-    seqno: Seqno    # highest finished by the application
-    budget: int     # the sender's credit in bytes; 0: this member takes no messages
+    # {sender: highest finished by the application}, of senders that may not know it
+    finished: Annotated[dict[int, Seqno], Meta(max_length=MAX_MEMBERS)]
+    budget: int     # the credit of each sender in bytes; 0: this member takes no messages
 
 
-ACK = Kind(5, "ack", Ack, about="seqno")                # what I have finished
+ACK = Kind(5, "ack", Ack, about="finished")             # what I have finished
 
 
 @dataclass(slots=True)
@@ -66,6 +69,8 @@ class Mcast(Multicast):
         self.budgets: dict[int, int] = {}       # our credit at each member, in bytes
         self.refusals: dict[int, bool] = {}     # members without a credit for us: were they asked?
         self.doubts = Backoff()                 # when to ask them
+        self.next_ack: Instant = 0              # before it we only acknowledge what is urgent
+        self.granted = config.max_bytes         # the credit that we told last
         self.counters = Counters()
 
     def make_window(self, offset: Seqno, capacity: int, max_bytes: int) -> RingBuffer:
@@ -76,12 +81,15 @@ class Mcast(Multicast):
     @takes(ACK)
     def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
         """On reception of ACK from member P: raise its entry. When the minimum rises,
-        purge; that unblocks senders."""
-        if ack.budget == 0 and is_seqno(ack.seqno):
+        purge; that unblocks senders. It may be only about others."""
+        if ack.budget == 0:
             self.counters.acks_received += 1
             self._on_refusal(member)
             return True
-        seqno = self.sent_of(ack.seqno)
+        finished = ack.finished.get(self.local.incarnation)
+        if finished is None:
+            return True
+        seqno = self.sent_of(finished)
         if seqno is None or ack.budget < 0:
             return False
         self.counters.acks_received += 1
@@ -192,30 +200,45 @@ class Mcast(Multicast):
     # ---------------------------------------------------------------------- a receiver and its acks
 
     def report_again(self, now: Instant) -> None:
-        for sender, window in self.windows.items():
-            if window.report_due:
-                self._acknowledge(sender, now)
+        """In a large group an answer may wait for the next scan."""
+        if self.next_ack <= now and any(window.report_due for window in self.windows.values()):
+            self._acknowledge(now)
 
     def begin(self, sender: int, now: Instant) -> None:
-        self._acknowledge(sender, now)
+        if not self.receiving:
+            self.refuse(sender, now)
 
     def refuse(self, sender: int, now: Instant) -> None:
-        self._acknowledge(sender, now)
+        self._send_ack({}, sender, now)
 
-    def _acknowledge(self, sender: int, now: Instant) -> None:
-        """Send an ACK: what the application has finished, and the sender's credit."""
-        window, finished = self.windows.get(sender), 0
-        if window is not None:
-            finished = window.stream.finished
-            window.report_due = False
-            window.stream.unacked_messages = window.stream.unacked_bytes = 0
+    def _acknowledge(self, now: Instant) -> None:
+        """Tell each sender that may not know it what the application has finished. In a
+        large group tell all members at once, if that is less work. What goes to all
+        waits behind messages."""
+        due = {sender: self._report(window) for sender, window in self.windows.items()
+               if window.stream.unacked_messages or window.report_due}
+        self.next_ack = now + self.report_pause if self.is_large else now
+        if self.is_large and 2 * len(due) > len(self.members):
+            self._send_ack(due, EVERYONE, now)
+            return
+        for sender, finished in due.items():
+            self._send_ack({sender: finished}, sender, now)
+
+    def _report(self, window: ReceiveWindow) -> Seqno:
+        """Return what the application has finished; it counts as reported now."""
+        stream = window.stream
+        window.report_due = False
+        stream.unacked_messages = stream.unacked_bytes = 0
+        return stream.finished
+
+    def _send_ack(self, finished: dict[int, Seqno], dest: int, now: Instant) -> None:
+        self.granted = self.grant()
         self.counters.acks_sent += 1
-        self.send_control(ACK, Ack(finished, self.grant()), sender, now)
+        self.send_control(ACK, Ack(finished, self.granted), dest, now)
 
     def stop_receiving(self, now: Instant) -> None:
         self.receiving = False
-        for sender in self.windows:
-            self._acknowledge(sender, now)
+        self.refuse(EVERYONE, now)
         self._stop_tracking_acks(self.local.incarnation)
         self.flushing.stop_receiving()
 
@@ -227,8 +250,9 @@ class Mcast(Multicast):
                 self.purge()
                 self._arm(now)
         elif self._count_finished(window.stream):
-            if window.stream.is_report_due(self.grant()):
-                self._acknowledge(window.stream.sender.incarnation, now)
+            if window.stream.is_report_due(self.granted):
+                sender = window.stream.sender.incarnation
+                self._send_ack({sender: self._report(window)}, sender, now)
             self._arm(now)
 
     def _count_finished(self, stream: Stream) -> int:
@@ -240,13 +264,14 @@ class Mcast(Multicast):
     # ---------------------------------------------------------------------------------------- timer
 
     def scan(self, now: Instant) -> None:
-        """Scan the windows: every xmit_interval, while anything is missing,
-        unacknowledged or unanswered."""
-        for sender, window in self.windows.items():
-            if window.stream.scan(now):
+        """Scan the windows, while anything is missing, unacknowledged or
+        unanswered."""
+        for window in self.windows.values():
+            if window.stream.scan(now, self.scan_pause):
                 self._count_finished(window.stream)
-            if window.stream.unacked_messages:
-                self._acknowledge(sender, now)
+        if any(window.stream.unacked_messages or window.report_due
+               for window in self.windows.values()):
+            self._acknowledge(now)
         self.fetching.ask(now)
         self.announce(now)
         self._ask_refusers(now)

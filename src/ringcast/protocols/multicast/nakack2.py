@@ -287,12 +287,12 @@ class Nakack2(Multicast):
     # ---------------------------------------------------------------------------------------- timer
 
     def scan(self, now: Instant) -> None:
-        """Scan the windows: every xmit_interval while anything is missing or not
-        stable; without retransmission, while a gap stalls a window."""
+        """Scan the windows, while anything is missing or not stable; without
+        retransmission, while a gap stalls a window."""
         for sender, window in self.windows.items():
             if not self.retransmits:
                 self.resyncs.watch(sender, window, now)
-            if window.stream.scan(now):
+            if window.stream.scan(now, self.scan_pause):
                 self.report_finished(window, now)
         self.fetching.ask(now)
         if self.retransmits:

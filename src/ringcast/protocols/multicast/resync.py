@@ -90,8 +90,8 @@ class Resyncs:
     @property
     def _patience(self) -> int:
         """Return how many scans of gap_timeout follow the one that finds a gap."""
-        config = self.layer.config
-        return max(1, math.ceil(config.gap_timeout / config.scan_interval) - 1)
+        timeout = nanoseconds(self.layer.config.gap_timeout)
+        return max(1, math.ceil(timeout / self.layer.scan_pause) - 1)
 
     # ---------------------------------------------------------------------------------- as a sender
 

@@ -51,7 +51,7 @@ class Rules(Layer):
         return False
 
     def scan(self, now: Instant) -> None:
-        """Do what is due every xmit_interval while the layer is busy."""
+        """Do what is due every scan_pause while the layer is busy."""
         raise NotImplementedError
 
     # -------------------------------------------------------------------------------- as a receiver

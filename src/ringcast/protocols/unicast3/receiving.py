@@ -205,7 +205,7 @@ class Receivers(dict[int, ReceiverEntry]):
         too early and was not claimed."""
         context = self.context
         for peer, entry in list(self.gapped.items()):
-            if entry.stream.scan(now):
+            if entry.stream.scan(now, self.context.interval):
                 self.acks.note_finished(entry, now)
             if not entry.is_busy:
                 del self.gapped[peer]
