@@ -1,6 +1,7 @@
 """STABLE: what transcripts cannot say. A hostile vote may hold purging up; it never
 purges what an honest member has not finished."""
 
+import itertools
 import random
 from random import Random
 
@@ -12,6 +13,7 @@ from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.multicast.stable import (
+    CONCLUSIONS,
     QUARTER,
     STABILITY,
     VOTE,
@@ -153,7 +155,7 @@ def test_a_vote_takes_nothing_back_and_a_leaver_does_not_return():
     late = merged(before, Vote(7, True, 20, {1: (4, 9), 2: (1, 1), 3: (1, 1)}))
     assert late.digest == {1: (5, 9), 2: (1, 2), 3: (1, 1)} and late.grant == 20
     gone = merged(late, Vote(7, False, 0, {1: (6, 9)}))
-    assert not gone.receiving and gone.digest == {1: (6, 9)}
+    assert not gone.receiving and gone.digest == {1: (6, 9), 2: (1, 2), 3: (1, 1)}
     assert not merged(gone, Vote(7, True, 10, {1: (7, 9)})).receiving
 
 
@@ -165,6 +167,7 @@ def test_a_vote_one_behind_what_was_sent_counts_across_the_wrap():
     group.run(50)
     unwatched(group)
     forge(group, "A", "B", VOTE, vote(group, {"A": (1, 3), "B": (0, 0)}))
+    group.run(1)
     assert low(group, "A") == 1 and group["A"].multicast.send_window.sent == 3
 
 
@@ -293,8 +296,8 @@ def test_a_grant_never_raises_the_window_above_its_own_bound(grant):
 
 def conclusion_of(layer, votes):
     """What the coordinator concludes from these, all of them looked at."""
-    layer.votes = votes
-    layer._compare(layer.members[0], is_other_kind=True)
+    layer.votes, layer.changed = votes, set(layer.members)
+    layer._compare()
     return layer._conclusion()
 
 
@@ -329,17 +332,29 @@ def test_a_vote_changes_the_conclusion_as_if_all_were_compared(seed):
     layer, other = stable(cluster("ABCD"), "A"), stable(cluster("ABCD"), "A")
     members = other.members = layer.members
     sent = dict.fromkeys(members, 0)
-    for _ in range(60):
+    for step in range(60):
         member = rng.choice(members)
         sent = {each: seqno + rng.randrange(3) for each, seqno in sent.items()}
         digest = {each: (rng.randint(0, seqno), seqno) for each, seqno in sent.items()
                   if rng.random() < 0.9 or each == member}
         receiving = rng.random() < 0.95
         digest = digest if receiving else {member: digest[member]}
-        layer._count(member, Vote(layer.view_id, receiving, rng.randint(1, 9), digest), 0)
+        layer._count(member, Vote(layer.view_id, receiving, rng.randint(1, 9), digest),
+                     (step + 1) * 10**12)
         whole, said = conclusion_of(other, layer.votes), layer.concluded
         assert (whole.digest, whole.grant) == (said.digest, said.grant)
         assert whole.slowest.keys() == said.slowest.keys()
+
+
+def test_what_others_said_is_withdrawn_if_a_member_has_sent_less_than_it_said():
+    """Two votes in the names of others would else count for ever."""
+    layer = stable(cluster("ABC"), "A")
+    a, b, c = layer.members
+    for member, digest in [(b, {b: (1000, 1000)}), (c, {b: (900, 1000)}), (b, {b: (5, 5)}),
+                           (c, {b: (3, 5)}), (a, {b: (5, 5)})]:
+        layer._count(member, Vote(layer.view_id, True, 1000, digest), 0)
+    layer._conclude(0)
+    assert layer.concluded.digest[b] == (3, 5)
 
 
 def test_a_lag_of_a_quarter_of_all_seqnos_is_no_lag_that_can_be():
@@ -375,6 +390,69 @@ def test_who_hears_nothing_votes_ever_more_rarely():
     rounds = 64_000 / 10
     votes = stable(group, "B").counters.votes_sent - before
     assert rounds / 64 - 2 <= votes <= 3 * rounds / 64 + 10
+
+
+def votes_of(group):
+    """From now on: when each member votes, and on what."""
+    said = []
+
+    def note(source, dest, datagram):
+        if datagram[3] == VOTE:
+            said.append((group.now, source.name, VOTE.decode(datagram).digest))
+    group.observer.sent = note
+    return said
+
+
+def test_members_of_a_large_group_take_turns_to_vote():
+    names = [chr(ord("A") + k) for k in range(20)]
+    group = cluster(names, ack_threshold=64)
+    group.settle()
+    said = votes_of(group)
+    group["A"].send(b"one for all")
+    group.settle()
+    assert sorted(name for _, name, _ in said) == names[1:]     # A counts its own at once
+    assert all(later[0] - sooner[0] > MS // 2 for sooner, later in itertools.pairwise(said))
+
+
+def test_a_vote_says_nothing_of_streams_that_are_stable():
+    group = cluster()
+    for name in "ABC":
+        group[name].send(*payloads(name, 1, 3))
+    group.settle()
+    said = votes_of(group)
+    group["B"].send(*payloads("B", 4, 4))
+    group.settle()
+    assert {name for _, name, _ in said} == {"B", "C"}
+    assert all(digest.keys() == {group["B"].incarnation} for _, _, digest in said)
+
+
+def test_what_is_urgent_is_voted_on_as_soon_as_it_is_this_members_turn():
+    group = cluster("ABCDEFGHIJ", capacity=64, ack_threshold=1, stable_interval=5000,
+                    xmit_interval=10_000)
+    group.settle()
+    said = votes_of(group)
+    for step in range(30):
+        group["A"].send(b"%d" % step)
+        group.run(1)
+    group.run(5)
+    times = [time for time, name, _ in said if name == "B"]
+    assert 8 <= len(times) <= 12 and low(group, "A") == 30
+    assert all(later - sooner >= 3 * MS for sooner, later in itertools.pairwise(times))
+
+
+def test_the_coordinator_of_a_large_group_counts_votes_together():
+    names = [chr(ord("A") + k) for k in range(20)]
+    group = cluster(names, capacity=1024, stable_bytes=1000)
+    before = stable(group, "A").counters.stability_sent
+    votes = votes_of(group)
+    for step in range(100):
+        for name in names:
+            group[name].send(b"%d" % step)
+        group.run(10)
+    group.settle()
+    reports = stable(group, "A").counters.stability_sent - before
+    assert reports <= CONCLUSIONS * 1000 / 12 + 10 and len(votes) > 2 * reports
+    assert all(low(group, name) == 100 for name in names)
 
 
 def test_large_messages_are_voted_on_before_their_time():

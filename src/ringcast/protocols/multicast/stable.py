@@ -5,11 +5,14 @@ for each sender, the highest seqno that its application has finished and the hig
 has received, and the credit that each sender has. The coordinator sends everybody the
 minimum: STABILITY.
 
-A vote is valid until the next one of its member. So nobody waits for a round to begin,
-and a lost datagram costs one round: a member votes again while it has anything that it
-does not know to be stable, every stable_interval, with a backoff while nothing changes.
-A vote goes out immediately when stable_bytes, or a quarter of a window, became
-finished.
+A vote is valid until the next one of its member, and says nothing about streams of
+which the member knows that all is stable. So nobody waits for a round to begin, and a
+lost datagram costs one round: a member votes again while it has anything that it does
+not know to be stable, every stable_interval, with a backoff while nothing changes. A
+vote goes out sooner when stable_bytes, or a quarter of a window, became finished.
+
+The votes of a group, and the work of its coordinator, do not grow with the square of
+its members: these take turns (decision 38), and the coordinator counts votes together.
 
 A vote may be forged. So the coordinator ignores what is more than a window beyond the
 seqnos that it knows to be sent; of a member's own stream only its last vote counts; and
@@ -34,10 +37,11 @@ from ringcast.protocols.latest import Latest
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later, precedes
-from ringcast.stack import Instant, Layer
+from ringcast.stack import Instant, Layer, sooner
 from ringcast.view import View
 
 QUARTER = 1 << 62                       # seqnos; no honest member is so far behind
+CONCLUSIONS = 4                         # at most so many while each member votes once
 
 # {sender: (finished by all, received)}
 Digest = Annotated[dict[int, tuple[Seqno, Seqno]], Meta(max_length=MAX_MEMBERS)]
@@ -76,7 +80,7 @@ class Stable(Layer):
 
     def __init__(self, local: Address, config: Config, nakack: Nakack2) -> None:
         self.local = local
-        self.interval = nanoseconds(config.stable_interval)
+        self.stable_interval = nanoseconds(config.stable_interval)
         self.capacity = config.capacity
         self.nakack = nakack
         nakack.stability = self
@@ -87,6 +91,7 @@ class Stable(Layer):
         self.early: Latest[int, Vote] = Latest(MAX_MEMBERS)
         # the coordinator's: of each stream, the slowest member and what is stable
         self.minima: dict[int, tuple[int, tuple[Seqno, Seqno] | None]] = {}
+        self.changed: set[int] = set()          # streams whose minimum may be another one
         self.concluded: StabilityReport | None = None   # what the coordinator said last
         self.known: dict[int, Seqno] = {}       # up to where we know each stream to be stable
         self.awaited: dict[int, int] = {}       # which member holds each stream up
@@ -94,7 +99,9 @@ class Stable(Layer):
         self.refusals: set[int] = set()         # members whose last vote takes no messages
         self.has_refused = False                # so does ours, in this view
         self.last_scan: Instant | None = None   # when we last decided whether to vote
-        self.next_vote: Instant | None = None   # the deadline
+        self.next_vote: Instant | None = None   # the deadlines
+        self.next_conclusion: Instant | None = None
+        self.last_conclusion: Instant | None = None
         self.backoff = Backoff()
         self.counters = Counters()
 
@@ -105,12 +112,14 @@ class Stable(Layer):
     # --------------------------------------------------------------------------- what NAKACK2 tells
 
     def finished(self, urgent: bool, now: Instant) -> None:
-        """Vote at once if it is `urgent`, because the application has finished much;
-        otherwise at the next interval."""
-        if urgent:
+        """Vote as soon as it is our turn if it is `urgent`, because the application has
+        finished much; otherwise at the next interval."""
+        if not urgent:
+            self._arm(now)
+        elif self.last_scan is None or now >= self.last_scan + self.nakack.report_pause:
             self._vote(now)
         else:
-            self._arm(now)
+            self.next_vote = sooner(self.next_vote, self.last_scan + self.nakack.report_pause)
 
     def asked(self, now: Instant) -> None:
         """Vote at the next interval, even if our vote has not changed."""
@@ -138,6 +147,8 @@ class Stable(Layer):
         if not self.members:
             return
         digest, grant = self.nakack.report()
+        digest = {sender: entry for sender, entry in digest.items()
+                  if entry != (self.known.get(sender),) * 2}
         vote = Vote(self.view_id, self.nakack.receiving, grant, digest)
         self.is_asked = not vote.receiving and not self.has_refused     # we must say it twice
         self.has_refused = not vote.receiving
@@ -157,62 +168,95 @@ class Stable(Layer):
         return nakack.receiving and any(known.get(sender) != window.ring.hr
                                         for sender, window in nakack.windows.items())
 
+    @property
+    def interval(self) -> int:
+        """Return the nanoseconds between two votes: stable_interval, and more in a
+        large group."""
+        return max(self.stable_interval, self.nakack.report_pause)
+
     def deadline(self) -> Instant | None:
-        return self.next_vote
+        return sooner(self.next_vote, self.next_conclusion)
 
     def tick(self, now: Instant) -> None:
-        """Vote, every stable_interval while anything is not stable; the same vote again
-        only with a backoff."""
+        """Vote, and conclude what votes say."""
+        if self.next_conclusion is not None and self.next_conclusion <= now:
+            self._conclude(now)
+        if self.next_vote is not None and self.next_vote <= now:
+            self._scan(now)
+
+    def _scan(self, now: Instant) -> None:
+        """Vote, every interval while anything is not stable; the same vote again only
+        with a backoff."""
         self.next_vote, self.last_scan = None, now
         is_due = self.backoff.scan((self.view_id, self.nakack.send_window.sent,
                                     self.nakack.unreported_bytes, tuple(self.known.values())))
-        if self.is_asked or is_due:
+        if self.is_asked or (is_due and self._is_unsettled()):
             self._vote(now)
         self._arm(now)
 
     def _arm(self, now: Instant) -> None:
-        """Set the deadline of the next vote, if there is none and anything to vote."""
+        """Set the deadline of the next vote, if there is none and anything to vote. If
+        all begin together, they take turns."""
         if self.next_vote is not None or not self.members:
             return
         if self.is_asked or self._is_unsettled():
+            seat = self.members.index(self.local.incarnation)
+            turn = now + self.nakack.report_pause * seat // len(self.members)
             last = self.last_scan
-            self.next_vote = now if last is None else max(now, last + self.interval)
+            self.next_vote = turn if last is None else max(turn, last + self.interval)
 
     # ---------------------------------------------------------------------------------- coordinator
 
     def _count(self, member: int, vote: Vote, now: Instant) -> None:
-        """Count a vote. If it raises the minimum, tell everybody. If it says nothing
-        new, tell its member again: it has missed the last STABILITY."""
+        """Count a vote. If it says nothing new, tell its member again: it has missed
+        the last STABILITY."""
         before, vote = self.votes.get(member), self._possible(member, vote)
-        mine = {member: vote.digest[member]} if member in vote.digest else {}
-        is_other_kind = before is None or before.receiving != vote.receiving
+        self.changed |= vote.digest.keys()
+        if before is None or before.receiving != vote.receiving:
+            self.changed |= set(self.members)
+        own = vote.digest.get(member)
+        was = before.digest.get(member) if before is not None else None
         if before is not None:
-            possible = self._possible(member, before)
-            is_other_kind |= possible.digest != before.digest   # it may be slowest elsewhere now
-            vote = merged(possible, vote)
-            vote.digest |= mine
+            vote = merged(before, vote)
+            vote.digest |= {member: own} if own is not None else {}
         self.votes[member] = vote
-        self._compare(member, is_other_kind)
+        if own is not None and was is not None and precedes(own[1], was[1]):
+            self._withdraw()
+        if self.concluded is not None and vote == before and member != self.local.incarnation:
+            self._tell(member, now)
+        elif self.next_conclusion is None:
+            last = self.last_conclusion
+            pause = self.nakack.report_pause // CONCLUSIONS
+            self.next_conclusion = now if last is None else max(now, last + pause)
+            if self.next_conclusion <= now:
+                self._conclude(now)
+
+    def _conclude(self, now: Instant) -> None:
+        """If votes have raised a minimum, tell everybody."""
+        self.next_conclusion, self.last_conclusion = None, now
+        self._compare()
         report, said = self._conclusion(), self.concluded
         self.concluded = report
         if said is None or (report.digest, report.grant) != (said.digest, said.grant):
             self._tell(EVERYONE, now)
             self._apply(report, now)
-            return
-        self.awaited = report.slowest       # may be another now, though nothing is purged by that
-        if vote == before and member != self.local.incarnation:
-            self._tell(member, now)
+        else:
+            self.awaited = report.slowest   # may be another now, though nothing is purged by that
+
+    def _withdraw(self) -> None:
+        """A member has sent less than it said: what others said of it may be false."""
+        self.votes = {each: self._possible(each, vote) for each, vote in self.votes.items()}
+        self.changed |= set(self.members)
 
     def _possible(self, member: int, vote: Vote) -> Vote:
         """Return the part of a vote that can be true: nobody has finished more than a
         window beyond what we know to be sent."""
-        digest = dict(vote.digest)
-        for sender, (finished, _) in vote.digest.items():
-            sent = self._sent_by(sender)
-            if sender == member or sent is None:
-                continue
-            if precedes((sent + self.capacity) % MODULUS, finished):
-                del digest[sender]
+        false = [sender for sender, (finished, _) in vote.digest.items() if sender != member
+                 and (sent := self._sent_by(sender)) is not None
+                 and precedes((sent + self.capacity) % MODULUS, finished)]
+        if not false:
+            return vote
+        digest = {sender: entry for sender, entry in vote.digest.items() if sender not in false}
         return Vote(vote.view_id, vote.receiving, vote.grant, digest)
 
     def _sent_by(self, sender: int) -> Seqno | None:
@@ -235,14 +279,11 @@ class Stable(Layer):
             return False
         return True
 
-    def _compare(self, member: int, is_other_kind: bool) -> None:
-        """Find the slowest member of each stream again that this vote may have changed:
-        the member's own stream, and those that it held up. With `is_other_kind` it may
-        be all: perhaps nobody waits for this member any more."""
-        receiving = self._receiving()
-        for sender in self.members:
-            if not is_other_kind and sender != member and self.minima[sender][0] != member:
-                continue
+    def _compare(self) -> None:
+        """Find the slowest member of each stream again that votes were about."""
+        receiving, changed = self._receiving(), self.changed.intersection(self.members)
+        self.changed = set()
+        for sender in changed:
             own = self.votes[sender].digest.get(sender) if sender in self.votes else None
             lags = {each: self._lag(each, sender, own) for each in receiving or [sender]}
             slowest = max(lags, key=lags.__getitem__)
@@ -347,8 +388,9 @@ class Stable(Layer):
         self.members = tuple(member.incarnation for member in view.members)
         self.votes, self.minima, self.known, self.awaited, self.concluded = {}, {}, {}, {}, None
         self.refusals, self.has_refused = set(), False
-        self.last_scan = self.next_vote = None
-        self._vote(now)
+        self.last_scan = self.next_vote = self.last_conclusion = self.next_conclusion = None
+        self.is_asked, self.changed = True, set(self.members)
+        self._arm(now)
         self._count_early_votes(now)
         self.above.view(view, now)
 
@@ -373,9 +415,8 @@ def merged(before: Vote, vote: Vote) -> Vote:
     for sender in digest.keys() & before.digest.keys():
         (finished, highest), (was_finished, was_highest) = digest[sender], before.digest[sender]
         digest[sender] = later(was_finished, finished), later(was_highest, highest)
-    receiving = before.receiving and vote.receiving
-    return Vote(vote.view_id, receiving, vote.grant, before.digest | digest if receiving
-                else digest)
+    return Vote(vote.view_id, before.receiving and vote.receiving, vote.grant,
+                before.digest | digest)
 
 
 def makes_sense(digest: dict[int, tuple[Seqno, Seqno]]) -> bool:
