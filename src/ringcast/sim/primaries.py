@@ -2,7 +2,8 @@
 and each has a majority of the one before.
 
 A view follows those in which its members were last, as far as these do not follow each
-other. If groups formed apart, that may be several. A first view follows none.
+other. If groups formed apart, that may be several. A first view follows none. It may be
+too small by those who left: they had promised a view that nobody has installed since.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -33,7 +34,7 @@ class Primaries:
             each = self.views[view_id]
             origin[view_id] = set()
             former = list(self._followed(each, latest, origin))
-            if not former and len(each) < min_members:
+            if not former and len(each) + len(self.left[view_id]) < min_members:
                 self.violated("primary", f"{each} is the first primary view, and has less than "
                                          f"{min_members} members")
             for before in former:
