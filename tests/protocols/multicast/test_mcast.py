@@ -155,6 +155,20 @@ def test_acks_of_a_large_group_do_not_grow_with_the_square():
     assert all(got(group, name, "A") == [b"%d" % step for step in range(100)] for name in names)
 
 
+def test_an_answer_in_a_large_group_waits_for_its_turn_and_is_given():
+    group = cluster([chr(ord("A") + k) for k in range(20)])
+    group["A"].send(*payloads("A", 1, 3))
+    group.run(100)
+    told = sent_of(group, "B", mcast.ACK)
+    question = control(group, "A", multicast.HIGHEST, multicast.Highest(3, 0, 0))
+    for _ in range(2):
+        group["B"].turn([question])
+    group.run(0.1)
+    assert told == [group["A"].incarnation]
+    group.run(15)
+    assert told == [group["A"].incarnation] * 2
+
+
 def test_decision_8_a_lost_last_message_of_a_large_group_is_noticed():
     names = [chr(ord("A") + k) for k in range(20)]
     group = cluster(names)

@@ -12,6 +12,7 @@ by HIGHEST, and believes a second one: a member that takes messages never gives 
 answer, and its next ACK with a credit withdraws the refusal.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -200,8 +201,11 @@ class Mcast(Multicast):
     # ---------------------------------------------------------------------- a receiver and its acks
 
     def report_again(self, now: Instant) -> None:
-        """In a large group an answer may wait for the next scan."""
-        if self.next_ack <= now and any(window.report_due for window in self.windows.values()):
+        """In a large group an answer may wait for the next scan, and is for all."""
+        asked = [window for window in self.windows.values() if window.report_due]
+        if not self.is_large:
+            self._tell_each(asked, now)
+        elif asked and self.next_ack <= now:
             self._acknowledge(now)
 
     def begin(self, sender: int, now: Instant) -> None:
@@ -215,21 +219,26 @@ class Mcast(Multicast):
         """Tell each sender that may not know it what the application has finished. In a
         large group tell all members at once, if that is less work. What goes to all
         waits behind messages."""
-        due = {sender: self._report(window) for sender, window in self.windows.items()
-               if window.stream.unacked_messages or window.report_due}
-        self.next_ack = now + self.report_pause if self.is_large else now
+        due = [window for window in self.windows.values()
+               if window.stream.unacked_messages or window.report_due]
+        self.next_ack = now + self.report_pause
         if self.is_large and 2 * len(due) > len(self.members):
-            self._send_ack(due, EVERYONE, now)
-            return
-        for sender, finished in due.items():
+            self._send_ack(dict(map(self._report, due)), EVERYONE, now)
+        else:
+            self._tell_each(due, now)
+
+    def _tell_each(self, due: Iterable[ReceiveWindow], now: Instant) -> None:
+        for window in due:
+            sender, finished = self._report(window)
             self._send_ack({sender: finished}, sender, now)
 
-    def _report(self, window: ReceiveWindow) -> Seqno:
-        """Return what the application has finished; it counts as reported now."""
+    def _report(self, window: ReceiveWindow) -> tuple[int, Seqno]:
+        """Return what the application has finished of whose messages; it counts as
+        reported now."""
         stream = window.stream
         window.report_due = False
         stream.unacked_messages = stream.unacked_bytes = 0
-        return stream.finished
+        return stream.sender.incarnation, stream.finished
 
     def _send_ack(self, finished: dict[int, Seqno], dest: int, now: Instant) -> None:
         self.granted = self.grant()
@@ -251,8 +260,7 @@ class Mcast(Multicast):
                 self._arm(now)
         elif self._count_finished(window.stream):
             if window.stream.is_report_due(self.granted):
-                sender = window.stream.sender.incarnation
-                self._send_ack({sender: self._report(window)}, sender, now)
+                self._tell_each([window], now)
             self._arm(now)
 
     def _count_finished(self, stream: Stream) -> int:
