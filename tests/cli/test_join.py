@@ -132,8 +132,8 @@ def test_a_signal_ends_it_in_good_order(group, join, number):
 
 
 def test_a_signal_ends_it_while_it_joins(group, join):
-    reader = join(group, "--set", "min_members=3")
     with Channel(group.name, name="A", on_message=print, **group.options) as channel:
+        reader = join(group, "--set", "min_members=3")
         wait_for(lambda: len(channel.view) == 2)            # so it handles signals
         reader.process.send_signal(signal.SIGINT)
         assert reader.end() == (130, "")
