@@ -7,6 +7,7 @@ from random import Random
 
 import msgspec
 import pytest
+from large import LARGE, send_from_all
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE
@@ -404,13 +405,12 @@ def votes_of(group):
 
 
 def test_members_of_a_large_group_take_turns_to_vote():
-    names = [chr(ord("A") + k) for k in range(20)]
-    group = cluster(names, ack_threshold=64)
+    group = cluster(LARGE, ack_threshold=64)
     group.settle()
     said = votes_of(group)
     group["A"].send(b"one for all")
     group.settle()
-    assert sorted(name for _, name, _ in said) == names[1:]     # A counts its own at once
+    assert sorted(name for _, name, _ in said) == [*LARGE[1:]]  # A counts its own at once
     assert all(later[0] - sooner[0] > MS // 2 for sooner, later in itertools.pairwise(said))
 
 
@@ -441,18 +441,13 @@ def test_what_is_urgent_is_voted_on_as_soon_as_it_is_this_members_turn():
 
 
 def test_the_coordinator_of_a_large_group_counts_votes_together():
-    names = [chr(ord("A") + k) for k in range(20)]
-    group = cluster(names, capacity=1024, stable_bytes=1000)
+    group = cluster(LARGE, capacity=1024, stable_bytes=1000)
     before = stable(group, "A").counters.stability_sent
     votes = votes_of(group)
-    for step in range(100):
-        for name in names:
-            group[name].send(b"%d" % step)
-        group.run(10)
-    group.settle()
+    send_from_all(group, 100)
     reports = stable(group, "A").counters.stability_sent - before
     assert reports <= CONCLUSIONS * 1000 / 12 + 10 and len(votes) > 2 * reports
-    assert all(low(group, name) == 100 for name in names)
+    assert all(low(group, name) == 100 for name in LARGE)
 
 
 def test_large_messages_are_voted_on_before_their_time():
