@@ -180,9 +180,9 @@ MUTATIONS = [
              "dict(map(self._report, due))", "dict(map(self._report, due[:1]))",
              test=MCAST + "test_one_ack_tells_all_senders_if_that_is_less_work_than_one_for_each"
                           "[ABCDEFGHIJKL-*]"),
-    Mutation("an answer that had to wait is forgotten", "Mcast.scan",
-             "if any(window.stream.unacked_messages or window.report_due",
-             "if any(window.stream.unacked_messages",
+    Mutation("an answer that had to wait is forgotten", "Mcast._acknowledge",
+             "if window.stream.unacked_messages or window.report_due",
+             "if window.stream.unacked_messages",
              test=MCAST + "test_an_answer_in_a_large_group_waits_for_its_turn_and_is_given"),
     Mutation("purge on the first ack", "Mcast.purge",
              "minimum = self.acks.minimum if self.acks else self.send_window.sent",

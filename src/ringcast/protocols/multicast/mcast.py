@@ -221,6 +221,8 @@ class Mcast(Multicast):
         waits behind messages."""
         due = [window for window in self.windows.values()
                if window.stream.unacked_messages or window.report_due]
+        if not due:
+            return
         self.next_ack = now + self.report_pause
         if self.is_large and 2 * len(due) > len(self.members):
             self._send_ack(dict(map(self._report, due)), EVERYONE, now)
@@ -274,12 +276,11 @@ class Mcast(Multicast):
     def scan(self, now: Instant) -> None:
         """Scan the windows, while anything is missing, unacknowledged or
         unanswered."""
+        pause = self.scan_pause
         for window in self.windows.values():
-            if window.stream.scan(now, self.scan_pause):
+            if window.stream.scan(now, pause):
                 self._count_finished(window.stream)
-        if any(window.stream.unacked_messages or window.report_due
-               for window in self.windows.values()):
-            self._acknowledge(now)
+        self._acknowledge(now)
         self.fetching.ask(now)
         self.announce(now)
         self._ask_refusers(now)

@@ -289,10 +289,11 @@ class Nakack2(Multicast):
     def scan(self, now: Instant) -> None:
         """Scan the windows, while anything is missing or not stable; without
         retransmission, while a gap stalls a window."""
+        pause = self.scan_pause
         for sender, window in self.windows.items():
             if not self.retransmits:
                 self.resyncs.watch(sender, window, now)
-            if window.stream.scan(now, self.scan_pause):
+            if window.stream.scan(now, pause):
                 self.report_finished(window, now)
         self.fetching.ask(now)
         if self.retransmits:

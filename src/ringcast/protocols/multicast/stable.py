@@ -101,7 +101,7 @@ class Stable(Layer):
         self.last_scan: Instant | None = None   # when we last decided whether to vote
         self.next_vote: Instant | None = None   # the deadlines
         self.next_conclusion: Instant | None = None
-        self.last_conclusion: Instant | None = None
+        self.conclude_from: Instant = 0         # not sooner again
         self.backoff = Backoff()
         self.counters = Counters()
 
@@ -116,10 +116,13 @@ class Stable(Layer):
         finished much; otherwise at the next interval."""
         if not urgent:
             self._arm(now)
-        elif self.last_scan is None or now >= self.last_scan + self.nakack.report_pause:
+            return
+        last = self.last_scan
+        turn = now if last is None else max(now, last + self.nakack.report_pause)
+        if turn == now:
             self._vote(now)
         else:
-            self.next_vote = sooner(self.next_vote, self.last_scan + self.nakack.report_pause)
+            self.next_vote = sooner(self.next_vote, turn)
 
     def asked(self, now: Instant) -> None:
         """Vote at the next interval, even if our vote has not changed."""
@@ -213,27 +216,27 @@ class Stable(Layer):
         before, vote = self.votes.get(member), self._possible(member, vote)
         self.changed |= vote.digest.keys()
         if before is None or before.receiving != vote.receiving:
-            self.changed |= set(self.members)
+            self.changed.update(self.members)
         own = vote.digest.get(member)
         was = before.digest.get(member) if before is not None else None
         if before is not None:
             vote = merged(before, vote)
-            vote.digest |= {member: own} if own is not None else {}
+        if own is not None:
+            vote.digest[member] = own
         self.votes[member] = vote
         if own is not None and was is not None and precedes(own[1], was[1]):
             self._withdraw()
         if self.concluded is not None and vote == before and member != self.local.incarnation:
             self._tell(member, now)
         elif self.next_conclusion is None:
-            last = self.last_conclusion
-            pause = self.nakack.report_pause // CONCLUSIONS
-            self.next_conclusion = now if last is None else max(now, last + pause)
-            if self.next_conclusion <= now:
+            self.next_conclusion = max(now, self.conclude_from)
+            if self.next_conclusion == now:
                 self._conclude(now)
 
     def _conclude(self, now: Instant) -> None:
         """If votes have raised a minimum, tell everybody."""
-        self.next_conclusion, self.last_conclusion = None, now
+        self.next_conclusion = None
+        self.conclude_from = now + self.nakack.report_pause // CONCLUSIONS
         self._compare()
         report, said = self._conclusion(), self.concluded
         self.concluded = report
@@ -246,7 +249,7 @@ class Stable(Layer):
     def _withdraw(self) -> None:
         """A member has sent less than it said: what others said of it may be false."""
         self.votes = {each: self._possible(each, vote) for each, vote in self.votes.items()}
-        self.changed |= set(self.members)
+        self.changed.update(self.members)
 
     def _possible(self, member: int, vote: Vote) -> Vote:
         """Return the part of a vote that can be true: nobody has finished more than a
@@ -388,7 +391,8 @@ class Stable(Layer):
         self.members = tuple(member.incarnation for member in view.members)
         self.votes, self.minima, self.known, self.awaited, self.concluded = {}, {}, {}, {}, None
         self.refusals, self.has_refused = set(), False
-        self.last_scan = self.next_vote = self.last_conclusion = self.next_conclusion = None
+        self.last_scan = self.next_vote = self.next_conclusion = None
+        self.conclude_from = 0
         self.is_asked, self.changed = True, set(self.members)
         self._arm(now)
         self._count_early_votes(now)
