@@ -3,6 +3,7 @@ understood or refused as a whole."""
 
 import struct
 from array import array
+from itertools import combinations
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -79,6 +80,14 @@ def test_every_flipped_bit_and_every_truncation_is_found(size):
     for shorter in range(len(datagram)):
         assert wire.open_datagram(datagram[:shorter], GROUP) is None
     assert wire.open_datagram(datagram + b"\0", GROUP) is None
+
+
+def test_every_two_flipped_bits_are_found():
+    datagram = wire.make_datagram(3, GROUP, 77, 5, bytes(range(48)))
+    number = int.from_bytes(datagram, "little")
+    for one, other in combinations(range(len(datagram) * 8), 2):
+        damaged = (number ^ 1 << one ^ 1 << other).to_bytes(len(datagram), "little")
+        assert wire.open_datagram(damaged, GROUP) is None, (one, other)
 
 
 @given(st.binary(max_size=300), st.binary(min_size=1, max_size=300), st.data())
