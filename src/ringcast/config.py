@@ -131,7 +131,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Milliseconds without anybody new, after which members without a group form one.
     form_margin: Milliseconds = 300.0
 
-    # Members that a group must have when it forms; connect() waits for so many.
+    # With fewer members this one forms no group; connect() waits for so many.
     min_members: Annotated[int, Meta(ge=1, le=MAX_MEMBERS)] = 1
 
     # What goes on when the group comes apart: "merge", every part; or "primary", only

@@ -32,7 +32,7 @@ class HostileMember(Hostile):
         """Ask to be let in, as an honest member would."""
         for member in self.members:
             terms = member.members.meeting.terms
-            self.say(member, messages.SEEK, messages.Seek("B", "b", terms), sender)
+            self.say(member, messages.SEEK, messages.Seek("B", "b", terms, 1), sender)
 
     def answer(self, target: Honest) -> None:
         """Go along with the last PREPARE, in the name of each B that has a seat."""
@@ -150,7 +150,7 @@ class HostileMember(Hostile):
         change = layer.coordinator.change
         if kind == messages.SEEK:
             name = program.choice(("B", "D", "A", str(program.byte())))
-            return messages.Seek(name, "b", layer.meeting.terms)
+            return messages.Seek(name, "b", layer.meeting.terms, 1 + program.byte())
         if kind == messages.PRESENT:
             return messages.Present("B", "b", layer.meeting.terms, self.view_number(target),
                                     1 + program.byte(), self.anybody(), None, [])

@@ -95,7 +95,7 @@ def test_however_many_seek_a_view_can_be_prepared():
     world = formed()
     for number in range(1000, 1400):
         for node in world.nodes.values():
-            hear(node, number, SEEK, Seek(f"m{number}", "nowhere", node.layer.meeting.terms))
+            hear(node, number, SEEK, Seek(f"m{number}", "nowhere", node.layer.meeting.terms, 1))
     world.run(1)
     world["C"].crash()
     world.run(1000)

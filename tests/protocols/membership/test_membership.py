@@ -99,6 +99,15 @@ def test_no_group_forms_before_there_are_min_members():
     assert world.run_until_one(1000) is not None
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_group_forms_as_soon_as_there_are_enough_for_one_of_those_who_seek(seed):
+    world = World(seed).start("A", min_members=3).start("B", min_members=4)
+    world.run(1000)
+    world.start("C", min_members=2)
+    assert world.run_until_one(1000) is not None
+    assert all(len(node.view) == 3 for node in world.living())
+
+
 def test_the_oldest_member_comes_first_and_coordinates():
     world = formed(names="A")
     for name in "BCD":
@@ -252,7 +261,7 @@ def test_however_often_somebody_seeks_with_its_name_a_member_stays(pause):
     world = formed(names="ABC")
     namesake = Node(world, "A")
     world.nodes["another A"] = namesake
-    seek = Seek("A", namesake.physical, {"stack": "paper"})
+    seek = Seek("A", namesake.physical, {"stack": "paper"}, 1)
     for _ in range(20):
         namesake.layer.send_control(SEEK, seek, EVERYONE, world.now)
         namesake.end_turn()

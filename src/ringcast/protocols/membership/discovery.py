@@ -1,12 +1,12 @@
 """Discovery: how members find each other, and when a group may form.
 
 A member without a view says SEEK to everybody, again and again. Whoever has a view
-lets it in. If nobody has one, the lowest of those who seek forms the first view with
-all of them: but only when it has heard nothing new for form_margin, and when there
-are min_members. So members that start together form one group and not several. Should
-two groups form all the same, they become one as soon as they hear of each other: as
-soon as one hears all members of the other, because otherwise they would part again. If
-some stay silent, it does not wait for ever.
+lets it in. If nobody has one, one of those who seek forms the first view with all of
+them: the lowest of those for whom there are enough (min_members). It waits until it has
+heard nothing new for form_margin. So members that start together form one group and not
+several. Should two groups form all the same, they become one as soon as they hear of
+each other: as soon as one hears all members of the other, because otherwise they would
+part again. If some stay silent, it does not wait for ever.
 """
 
 from collections.abc import Collection
@@ -26,10 +26,12 @@ PATIENCE = 100          # times seek_interval: how long to wait until all of ano
 
 
 class Found(NamedTuple):
-    """Somebody who is not in our view, and when it was heard last."""
+    """Somebody who is not in our view, and when it was heard last. With less than
+    `min_members`, it would not form a group."""
 
     seat: Seat
     heard: Instant
+    min_members: int = 1
 
 
 class Discovery:
@@ -60,7 +62,8 @@ class Discovery:
             self.changed = now
         self.others.pop(sender, None)
         self.seekers.remember(sender, Found(
-            Seat(seek.name, sender, seek.physical, 0, absence=seek.absence), now))
+            Seat(seek.name, sender, seek.physical, 0, absence=seek.absence), now,
+            seek.min_members))
 
     def hear_member(self, sender: int, present: Present, now: Instant) -> None:
         """Note who has a view."""
@@ -112,9 +115,12 @@ class Discovery:
 
     def may_form(self, now: Instant) -> bool:
         """Return whether we may form the first view of the group."""
-        return (not self.others and now - self.changed >= self.margin
-                and len(self.seekers) + 1 >= self.min_members
-                and self.incarnation < min(self.seekers, default=self.incarnation + 1))
+        if self.others or now - self.changed < self.margin:
+            return False
+        needs = {sender: found.min_members for sender, found in self.seekers.items()}
+        needs[self.incarnation] = self.min_members
+        content = [sender for sender, need in needs.items() if need <= len(needs)]
+        return min(content, default=None) == self.incarnation
 
     def physicals(self, besides: Collection[int]) -> dict[int, str]:
         """Return where those who are not in our view can be reached."""

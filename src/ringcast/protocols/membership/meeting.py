@@ -53,7 +53,8 @@ class Meeting:
         that start at once told everybody whenever they hear of another one, nothing
         else would get through."""
         layer = self.layer
-        body = Seek(layer.local.name, layer.stack.physical, self.terms, layer.absence)
+        body = Seek(layer.local.name, layer.stack.physical, self.terms,
+                    self.discovery.min_members, layer.absence)
         layer.send_control(SEEK, body, dest, now)
 
     def present(self, now: Instant, taken: str | None = None) -> None:

@@ -24,6 +24,7 @@ MAX_ROOTS = 32                          # first primary views that one goes back
 Physical = Annotated[str, Meta(max_length=256)]
 Terms = Annotated[dict[Name, Annotated[str, Meta(max_length=64)]], Meta(max_length=MAX_TERMS)]
 ViewId = Annotated[int, Meta(ge=0)]
+GroupSize = Annotated[int, Meta(ge=1, le=MAX_MEMBERS)]
 Digest = Annotated[dict[int, Seqno], Meta(max_length=MAX_STREAMS)]
 Names = Annotated[list[Name], Meta(max_length=MAX_MEMBERS)]
 Incarnations = Annotated[list[int], Meta(max_length=MAX_MEMBERS)]
@@ -37,6 +38,7 @@ class Seek(msgspec.Struct, array_like=True):
     name: Name
     physical: Physical
     terms: Terms
+    min_members: GroupSize              # with how many I would form a group
     absence: Absence = 0                # how long I am waited for when I am gone; 0: I am not
 
 
@@ -47,7 +49,7 @@ class Present(msgspec.Struct, array_like=True):
     physical: Physical
     terms: Terms
     view_id: ViewId
-    size: Annotated[int, Meta(ge=1, le=MAX_MEMBERS)]    # members of the view
+    size: GroupSize                     # members of the view
     coordinator: int
     taken: Name | None = None           # a name that is not free, for the one who seeks with it
     names: Names = []                   # of the members, the oldest first, for the one who asks

@@ -73,6 +73,9 @@ def draw(seed: int, settings: Settings) -> Plan:
                           name != publisher, rng.choice(NEAR_WRAPS), replicas.get(name, ""))
               for name in names}
     draw_durable(Random(f"{seed} durable"), starts, options, settings)
+    draw_least(Random(f"{seed} least"), starts, options)
+    all_come_back = any("min_members" in each for each in (options, *(
+        start.options for start in starts.values())))
     actions = multicast_load(rng, names, settings, options, duration)
     actions += unicast_load(rng, names, settings, duration)
     actions += large_messages(rng, names, settings, duration)
@@ -96,8 +99,7 @@ def draw(seed: int, settings: Settings) -> Plan:
         turn_time=rng.choice([0, 10_000, 50_000]),
         actions=sorted((action for action in actions if action.at < duration),
                        key=lambda action: action.at),
-        comebacks={name: rng.random() < 0.6 or options.get("partition") == "primary"
-                   for name in names})
+        comebacks={name: rng.random() < 0.6 or all_come_back for name in names})
 
 
 def sometimes(rng: Random, most: float) -> float:
@@ -159,6 +161,15 @@ def partition_options(rng: Random, members: int) -> dict[str, Any]:
     if rng.random() < 0.35:
         return {"partition": "primary", "min_members": rng.choice([majority, majority, members])}
     return {}
+
+
+def draw_least(rng: Random, starts: dict[str, Start], options: dict[str, Any]) -> None:
+    """Draw the `min_members` of each member, in a third of all runs in which it is not
+    set."""
+    if "min_members" not in options and rng.random() < 1 / 3:
+        for name, start in starts.items():
+            least = rng.choice([1, len(starts) // 2 + 1, len(starts)])
+            starts[name] = msgspec.structs.replace(start, options={"min_members": least})
 
 
 def wire(rng: Random, settings: Settings) -> dict[str, Any]:

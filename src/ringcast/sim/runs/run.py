@@ -108,7 +108,7 @@ class Run:
         if name not in self.cluster.members:
             self.cluster.start(name, receiving=start.receiving, offset=start.offset,
                                counters=start.counters, clock=Clock(*start.clock),
-                               durable=start.durable, replica=start.replica)
+                               durable=start.durable, replica=start.replica, **start.options)
 
     # -------------------------------------------------------------------------------------- actions
 
@@ -202,7 +202,7 @@ class Run:
         self.cluster.start(former.name, receiving=start.receiving,
                            resume=former.consumer.durable() if resumes or start.durable else None,
                            physical=f"{former.name}{self.num_moves}" if moves else former.physical,
-                           durable=start.durable, replica=start.replica)
+                           durable=start.durable, replica=start.replica, **start.options)
 
     # -------------------------------------------------------------------------------------- the run
 
