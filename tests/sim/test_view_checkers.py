@@ -160,7 +160,8 @@ def test_groups_that_formed_apart_need_the_majority_of_each():
 
 
 def test_a_first_primary_view_has_min_members(history):
-    history.group["D"].config = configure({"min_members": 2})
+    for member in history.group.living():
+        member.config = configure({"min_members": 2})
     with broken("primary", "has less than 2 members"):
         history.install(2, "D")
 

@@ -80,8 +80,8 @@ class ViewCheckers:
         self._silent.pop(member.incarnation, None)
         if view.primary:
             left = [each.address for each in self.cluster.incarnations.values() if each.left]
-            least = min(self.cluster.incarnations[each.incarnation].config.min_members
-                        for each in (*view.members, *left))     # one of them has made it
+            # Whoever made the view may have died since.
+            least = min(each.config.min_members for each in self.cluster.incarnations.values())
             self.primaries.add(view, left, least)
         elif member.config.partition == "primary":
             self._silent[member.incarnation] = member.multicast.send_window.ring.hr

@@ -164,11 +164,15 @@ def partition_options(rng: Random, members: int) -> dict[str, Any]:
 
 
 def draw_least(rng: Random, starts: dict[str, Start], options: dict[str, Any]) -> None:
-    """Draw the `min_members` of each member, in a third of all runs in which it is not
-    set."""
-    if "min_members" not in options and rng.random() < 1 / 3:
+    """Draw the `min_members` of each member, in many runs in which it is not set. For
+    one there are always enough, for others never. A replica would wait for them without
+    a state."""
+    if "min_members" in options or any(start.replica for start in starts.values()):
+        return
+    if rng.random() < 0.5:
+        content = rng.choice([*starts])
         for name, start in starts.items():
-            least = rng.choice([1, len(starts) // 2 + 1, len(starts)])
+            least = 1 if name == content else rng.choice([1, len(starts), len(starts) + 1])
             starts[name] = msgspec.structs.replace(start, options={"min_members": least})
 
 
