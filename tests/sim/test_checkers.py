@@ -126,7 +126,6 @@ def test_a_request_where_nothing_is_retransmitted(linked):
     layer.windows[sender].ring.announce(12)
     with broken("mode", "kind 6"):
         for _ in range(2):
-            layer.stack.num_emptied += 1
             layer.ask(sender, layer.windows[sender], 0)
         linked["B"].turn()
 

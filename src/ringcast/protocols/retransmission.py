@@ -9,11 +9,6 @@ take, as TCP learns its retransmission timeout (RFC 6298). Time is counted in sc
 that a machine that slept has not missed anything. While there are gaps and datagrams
 can be lost, there are LOOKS scans in an xmit_interval; otherwise there is one.
 
-An announcement (HIGHEST, STABILITY) may overtake the messages that it announces, which
-then wait in the socket. So the end of a stream that was only announced is asked for if
-it began with the same seqno at the scan before, and the socket has been empty since: as
-long as it moves, messages come.
-
 A sender repeats what is asked for, if it was sent and is not purged. Repeats are paced:
 they may take as many bytes as were acknowledged since, and a little in each interval,
 so that no request costs more than it should (decision 24).
@@ -60,7 +55,7 @@ class Gaps:
     `looks` scans."""
 
     __slots__ = ("allowance", "answered", "asked", "calm", "flowed", "looks", "moved",
-                 "num_emptied", "num_missing", "patience", "scans", "seen", "tail", "tail_since")
+                 "num_missing", "patience", "scans", "seen")
 
     def __init__(self, offset: Seqno, looks: int = 1) -> None:
         self.looks = looks
@@ -74,18 +69,12 @@ class Gaps:
         self.flowed = 0                 # the last one that saw something new
         self.moved = 0                  # the last one that saw anything new, repeats too
         self.num_missing = 0            # at the last scan
-        self.tail: Seqno | None = None  # where the merely announced end began at the last scan
-        self.tail_since = 0             # the scan since which it began there
-        self.num_emptied: int | None = 0    # how often the socket was empty before the last scan
 
-    def scan(self, ring: Window, num_emptied: int | None = None) -> list[Range]:
+    def scan(self, ring: Window) -> list[Range]:
         """Return what to ask for now: gaps that the last scan had seen too, except
-        those whose repeats may be on the way, and what may wait in the socket if that
-        was never empty since the last scan. A stranger can keep it from being empty, so
-        that ends after MAX_PATIENCE scans. `num_emptied` is how often it was empty;
-        None: what it holds does not matter."""
+        those whose repeats may be on the way."""
         self.scans += 1
-        ranges, moving = ring.missing(MAX_RANGES, self.seen), self._moving(ring, num_emptied)
+        ranges = ring.missing(MAX_RANGES, self.seen)
         self._note_progress(ring)
         if not ranges and not self.asked:
             return []
@@ -104,8 +93,7 @@ class Gaps:
             is_old_enough = age >= (patience if ask.times else self.allowance)
             is_passed_over = ask.times > 0 and (ask.at + self.allowance <= self.answered or (
                 ask.served > 0 and self.scans - ask.served >= MIN_PATIENCE))
-            is_coming = not ask.times and moving is not None and not precedes(ask.first, moving)
-            if (is_old_enough and not is_coming) or is_passed_over:
+            if is_old_enough or is_passed_over:
                 again |= is_old_enough and ask.times > 0
                 wanted.append((ask.first, ask.last))
                 ask = ask._replace(at=self.scans, times=ask.times + 1, served=0)
@@ -114,17 +102,6 @@ class Gaps:
         if again:
             self.patience.fail(self.scans, longest)
         return united(wanted, ring.hd)
-
-    def _moving(self, ring: Window, num_emptied: int | None) -> Seqno | None:
-        """Return where the announced end begins that may still be on its way."""
-        is_waiting = num_emptied is not None and num_emptied == self.num_emptied
-        self.num_emptied = num_emptied
-        tail = announced(ring)
-        if tail != self.tail:
-            self.tail, self.tail_since = tail, self.scans
-        stood = self.scans - self.tail_since
-        is_moving = stood < self.allowance or (is_waiting and stood < MAX_PATIENCE * self.looks)
-        return tail if is_moving else None
 
     def _note_progress(self, ring: Window) -> None:
         """Note whether anything has come since the last scan."""
@@ -145,15 +122,12 @@ class Gaps:
 
     def note_late(self, first: Seqno) -> None:
         """Note that a message came which nobody had repeated, and filled a gap: others
-        overtook it. So wait longer before gaps are asked for. Of what was only
-        announced, that counts if it was asked for."""
+        overtook it. So wait longer before gaps are asked for."""
         place = bisect_left(self.asked, 0, key=lambda ask: behind(ask.last, first))
         if place == len(self.asked) or precedes(first, self.asked[place].first):
             return
-        ask = self.asked[place]
-        if ask.times or self.tail is None or precedes(first, self.tail):
-            age = self.scans - ask.seen + 1
-            self.allowance, self.calm = min(max(self.allowance, age), 2 * self.looks), 0
+        age = self.scans - self.asked[place].seen + 1
+        self.allowance, self.calm = min(max(self.allowance, age), 2 * self.looks), 0
 
     def _calm_down(self) -> None:
         """Wait a little less if all has come in order for long."""
@@ -178,11 +152,32 @@ class Gaps:
                 self.patience.learn(self.scans - at, self.scans)
 
 
-def announced(ring: Window) -> Seqno | None:
-    """Return the first of the seqnos up to HR of which nothing has come but the
-    announcement; None if HR itself has come."""
-    ranges = ring.missing(MAX_RANGES)
-    return ranges[-1][0] if ranges and ranges[-1][1] == ring.hr else None
+class Tail:
+    """The end of a stream, up to a seqno that was announced. An announcement (HIGHEST,
+    STABILITY) may overtake messages, which then wait in the socket. So what has not
+    come is a gap only if nothing new of the sender came from one look to the next, and
+    the socket was empty meanwhile. A stranger can keep it from being empty; so it is a
+    gap, too, if nothing new came for MAX_PATIENCE intervals."""
+
+    __slots__ = ("seen", "seqno", "stood")
+
+    def __init__(self, seqno: Seqno) -> None:
+        self.seqno = seqno
+        self.seen: Seqno | None = None  # HR at the last look
+        self.stood = 0                  # looks since that rose
+
+    def is_over(self, ring: Window, gaps: Gaps, was_emptied: bool) -> bool:
+        """Return whether nothing is expected any more: all has come, or what has not
+        is a gap now."""
+        if not precedes(ring.hr, self.seqno):
+            return True
+        self.stood = self.stood + 1 if self.seen == ring.hr else 0
+        self.seen = ring.hr
+        is_missing = self.stood >= (1 if was_emptied else MAX_PATIENCE * gaps.looks)
+        if is_missing:
+            ring.announce(self.seqno)
+            gaps.seen = ring.hr
+        return is_missing
 
 
 class Ask(NamedTuple):

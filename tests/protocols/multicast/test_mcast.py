@@ -334,15 +334,24 @@ def test_what_is_announced_is_asked_for_when_the_socket_was_empty(stack):
     group["A"].send(*payloads("A", 1, 5))
     group.settle()
     b, layer = group["B"], group["B"].multicast
-    ring = window(group, "B", "A").ring
-    ring.announce(ring.hr + 5)
+    highest = expect_five_more(group)
     asked = layer.counters.xmit_reqs_sent
     for _ in range(8):
-        layer.look_for_gaps(b.now)      # no turn before it has emptied the socket
+        b.stack.receive([], b.now, emptied=False)
+        layer.look_for_gaps(b.now)
     assert layer.counters.xmit_reqs_sent == asked
-    b.stack.num_emptied += 1
+    b.stack.receive([], b.now, emptied=True)
     layer.look_for_gaps(b.now)
     assert layer.counters.xmit_reqs_sent == asked + 1
+    assert window(group, "B", "A").ring.missing() == [(highest - 4, highest)]
+    assert not layer.tails
+
+
+def expect_five_more(group):
+    """B hears of five messages of A that it has not; return the last of them."""
+    highest = window(group, "B", "A").ring.hr + 5
+    group["B"].multicast.expect(group["A"].incarnation, highest)
+    return highest
 
 
 def test_decision_9_a_request_is_bounded_by_a_datagram():
@@ -524,8 +533,8 @@ def test_decision_24_what_cannot_be_is_counted_and_changes_nothing(kind, body):
 def test_decision_24_a_forged_highest_is_clipped_to_the_window():
     group = cluster("AB")
     group["B"].turn([control(group, "A", multicast.HIGHEST, multicast.Highest(2**62, 0, 0))])
-    assert window(group, "B", "A").ring.hr == 128
     group.run(100)
+    assert window(group, "B", "A").ring.hr == 128
     assert counters(group["B"]).xmit_reqs_sent <= 11
 
 

@@ -45,6 +45,7 @@ from ringcast.protocols.retransmission import (
     Gaps,
     Pace,
     Requests,
+    Tail,
     clipped,
     requests,
 )
@@ -139,6 +140,8 @@ class Multicast(Rules):
         self.requests = Requests()
         self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
+        self.tails: dict[int, Tail] = {}                # of streams, that may wait in the socket
+        self.num_emptied = 0                            # how often that was empty, at the last look
         self.next_scan: Instant | None = None           # the deadlines
         self.next_look: Instant | None = None           # ... for gaps
         self.is_gapped = False                          # something may be missing
@@ -324,13 +327,21 @@ class Multicast(Rules):
         if not self.receiving:
             self.refuse(sender, now)
         elif window is not None:
-            window.ring.announce(highest.seqno)
-            self.is_gapped = True
+            self.expect(sender, highest.seqno)
             if is_of_view:
                 follow_low(window.stream, highest.low)
             if not is_of_view or highest.low != highest.seqno:  # else it knows that all have it
                 window.report_due |= not precedes(window.stream.finished, highest.seqno)
         return True
+
+    def expect(self, sender: int, seqno: Seqno) -> None:
+        """Note that a sender of the view has sent everything up to a seqno. Look
+        whether it comes."""
+        if not self.retransmits:
+            self.windows[sender].ring.announce(seqno)
+            return
+        tail = self.tails.setdefault(sender, Tail(seqno))
+        tail.seqno, self.is_gapped = later(tail.seqno, seqno), True
 
     # -------------------------------------------------------------------------------------- credits
 
@@ -467,7 +478,8 @@ class Multicast(Rules):
     def look_for_gaps(self, now: Instant) -> None:
         """Ask for what is missing, and look again while anything is: less often if that
         is much, because a look costs as much time as there are gaps."""
-        self.next_look, self.is_gapped, num_gaps = None, False, 0
+        self._look_for_tails()
+        self.next_look, self.is_gapped, num_gaps = None, bool(self.tails), 0
         for sender, window in self.windows.items():
             if window.ring.num_missing or window.gaps.asked:
                 self.ask(sender, window, now)
@@ -476,6 +488,15 @@ class Multicast(Rules):
         if self.is_gapped:
             steps = min(1 + num_gaps // MANY_GAPS, self.looks)
             self.next_look = now + self.pause * steps // self.looks
+
+    def _look_for_tails(self) -> None:
+        """See what has come of the ends of streams that were announced."""
+        num_emptied = self.stack.num_emptied
+        was_emptied, self.num_emptied = num_emptied != self.num_emptied, num_emptied
+        for sender, tail in list(self.tails.items()):
+            window = self.windows.get(sender)
+            if window is None or tail.is_over(window.ring, window.gaps, was_emptied):
+                del self.tails[sender]
 
     def _watch_gaps(self, now: Instant) -> None:
         """Begin to look for gaps if there may be any."""
@@ -499,7 +520,7 @@ class Multicast(Rules):
 
     def ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
         """Send the sender an XMIT-REQ for what is missing."""
-        missing = window.gaps.scan(window.ring, self.stack.num_emptied)
+        missing = window.gaps.scan(window.ring)
         for ranges in requests(missing, self.config.max_datagram):
             self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += count(ranges)
@@ -515,7 +536,7 @@ class Multicast(Rules):
             window.stream.unacked_messages or window.ring.hd != window.ring.hr
             or window.report_due or window.stream.is_incomplete
             for window in self.windows.values()
-        ) or self.owes_low() or self.fetching.is_needed()
+        ) or bool(self.tails) or self.owes_low() or self.fetching.is_needed()
 
     def _arm(self, now: Instant) -> None:
         """Set the deadline of the next scan, if there is none and it has anything to

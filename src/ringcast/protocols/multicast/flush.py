@@ -44,7 +44,7 @@ from ringcast.protocols.multicast.fetching import Fetching
 from ringcast.protocols.multicast.keeping import Keeping, Owed, Part, reach
 from ringcast.protocols.multicast.retention import MOST_ROOM, drop_unneeded
 from ringcast.protocols.multicast.windows import MOST_DEPARTED, Departed
-from ringcast.protocols.retransmission import Gaps, announced
+from ringcast.protocols.retransmission import Gaps
 from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Installed, Instant
@@ -233,7 +233,7 @@ class Flush:
         for sender, window in layer.windows.items():
             cut = cuts[window.stream] = agreed.cuts.get(sender, window.offset)
             if layer.retransmits:
-                window.ring.announce(cut)
+                layer.expect(sender, cut)
         return cuts
 
     def _lower_cuts(self, cuts: dict[Stream, Seqno]) -> None:
@@ -257,9 +257,7 @@ class Flush:
         stream.ring.max_bytes = max(stream.ring.max_bytes,
                                     MOST_ROOM * self.layer.config.max_bytes)
         stream.ring.announce(cut)
-        gaps = Gaps(stream.ring.hr)
-        gaps.tail = announced(stream.ring)              # nothing more comes by itself: ask now
-        self.departed[sender] = Departed(stream, gaps, cut=cut)
+        self.departed[sender] = Departed(stream, Gaps(stream.ring.hr), cut=cut)
 
     def _owe(self, owed: Owed, place: Seqno) -> None:
         """Fetch what a departed sender sent while we were absent. We may have had a
@@ -273,7 +271,6 @@ class Flush:
         gone.cut, gone.whole = later(gone.cut, reach(gone.parts, gone.come_up_to)), None
         gone.ring.max_bytes = max(gone.ring.max_bytes, MOST_ROOM * self.layer.config.max_bytes)
         gone.ring.announce(gone.cut)
-        gone.gaps.tail = announced(gone.ring)
 
     def _agree_on_departed(self, agreed: Agreed, others: set[int]) -> None:
         """Note who holds the streams of departed senders. Where nobody of the members

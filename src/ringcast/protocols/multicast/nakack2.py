@@ -98,6 +98,7 @@ class Nakack2(Multicast):
         self.queue.rebound(self._queue_bound())
         self.counters.num_queue_dropped = self.queue.num_dropped
         if stops:
+            self.tails.clear()
             for sender, window in self.windows.items():
                 self.resyncs.send(sender, window, now)  # a lost tail shows no gap
 
@@ -242,10 +243,11 @@ class Nakack2(Multicast):
                 if self.keeps_delivered(sender) and is_known and not self.keeping.is_on:
                     window.stream.release(seqno)
                 if self.retransmits:
-                    window.ring.announce(highest)
+                    self.expect(sender, highest)
         if grant > 0:
             self.use_credit(grant)
-        self._arm(now)                                  # a gap may have come to light
+        self._watch_gaps(now)                           # a gap may have come to light
+        self._arm(now)
 
     def _purge_to(self, seqno: Seqno) -> None:
         """Free our messages up to a seqno, if it makes sense."""
@@ -302,7 +304,7 @@ class Nakack2(Multicast):
 
     def is_busy(self) -> bool:
         windows = self.windows.values()
-        if self.resyncs.wanted or self.fetching.is_needed():
+        if self.resyncs.wanted or self.tails or self.fetching.is_needed():
             return True
         if any(window.stream.is_incomplete for window in windows):
             return True
