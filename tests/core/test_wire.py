@@ -264,3 +264,45 @@ def test_a_batch_is_cut_where_its_send_times_change():
                                                                                 (1, 1, 9)]
     assert runs_of(Batch(None, 1, [b"a", b"bb"])) == [(2, 3, 0)]
     assert runs_of(Batch(None, 1, [])) == []
+
+
+def read_all(*bodies, low=0, capacity=100, highest=0):
+    return wire.read_all([HEADER + body for body in bodies], low, capacity, highest)
+
+
+def test_datagrams_of_one_sender_are_read_together():
+    arrivals = read_all(run(1, b"a"), run(2, b"b", b"c"), run(9, b"d"))
+    assert [batch.first for batch in arrivals.batches] == [1, 2, 9]
+    assert (arrivals.inside, arrivals.first, arrivals.late, arrivals.damaged) == (4, 1, [], 0)
+
+
+def test_a_damaged_datagram_costs_the_others_nothing():
+    arrivals = read_all(run(1, b"a"), run(2, b"b")[:-1], run(3, b"c"), b"")
+    assert [batch.first for batch in arrivals.batches] == [1, 3]
+    assert (arrivals.damaged, arrivals.late) == (2, [])
+
+
+@pytest.mark.parametrize(("firsts", "highest", "late"), [
+    ([4, 2, 6], 3, [2]), ([1, 2, 3], 3, [1, 2, 3]), ([5, 4, 5], 3, [4, 5]), ([4, 5], 3, []),
+])
+def test_what_others_have_overtaken_is_late(firsts, highest, late):
+    assert read_all(*(run(first, b"x") for first in firsts), highest=highest).late == late
+
+
+def test_a_datagram_that_reaches_beyond_what_came_is_not_late():
+    assert read_all(run(2, b"a", b"b", b"c"), highest=3).late == []
+
+
+def test_lateness_wraps():
+    highest = 2**64 - 1
+    arrivals = read_all(run(2**64 - 2, b"a"), run(0, b"b"), low=2**64 - 10, highest=highest)
+    assert (arrivals.late, arrivals.first) == ([2**64 - 2], 2**64 - 2)
+
+
+def test_messages_without_flags_go_into_the_window_with_their_times():
+    arrivals = read_all(run(1, b"a", b"b", sent_at=7), run(3, b"c", flags=1), run(2, b"x"))
+    ring, stamps = RingBuffer(16, 0), Stamps()
+    assert arrivals.put(ring, stamps) == 2
+    assert [ring.get(seqno) for seqno in (1, 2, 3)] == [b"a", b"b", None]
+    assert [batch.first for batch in arrivals.batches] == [3]
+    assert stamps.take(1, 1) == (7).to_bytes(8, "little")

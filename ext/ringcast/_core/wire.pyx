@@ -33,6 +33,7 @@ from libc.string cimport memcpy, memset
 from ringcast._core.batch cimport Batch
 from ringcast._core.marks cimport WIRE, Marks
 from ringcast._core.payloads cimport make_payload
+from ringcast._core.slots cimport list_items
 from ringcast._core.stamps cimport Stamps
 from ringcast._core.window cimport Window
 
@@ -247,17 +248,77 @@ cdef bint is_whole(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
 
 @cython.final
 cdef class Arrivals:
-    """The messages of a data datagram: `batches` that the window may accept, and
-    counts.
+    """The messages of data datagrams: `batches` that the window may accept, and counts.
 
     `old` messages are at or below the window's low, `beyond` are above low + capacity;
-    no objects are made for them.
+    no objects are made for them. `first` is the lowest seqno of all.
     """
 
     cdef readonly list batches
+    cdef readonly list late                 # see read_all()
     cdef readonly uint64_t inside           # messages in the batches
     cdef readonly uint64_t old
     cdef readonly uint64_t beyond
+    cdef readonly uint64_t first
+    cdef readonly uint64_t damaged          # datagrams of which nothing was read
+
+    def put(self, Window ring not None, Stamps stamps not None):
+        """Put the messages without flags into a window, and their send times into
+        `stamps`.
+
+        Returns how many were new. The others stay in `batches`.
+        """
+        cdef uint64_t added = 0
+        cdef uint64_t low = ring.c_low()
+        cdef list others = []
+        cdef Batch batch
+        for batch in self.batches:
+            if batch.flags:
+                others.append(batch)
+                continue
+            stamps.c_fill(low, batch.first, <uint64_t> len(batch.payloads), batch.stamp)
+            added += ring.c_add_run(batch.first, list_items(<PyObject *> batch.payloads),
+                                    <uint64_t> len(batch.payloads))
+        self.batches = others
+        return added
+
+
+cdef Arrivals no_arrivals(uint64_t first):
+    cdef Arrivals arrivals = Arrivals.__new__(Arrivals)
+    arrivals.batches = []
+    arrivals.late = []
+    arrivals.first = first
+    return arrivals
+
+
+def read_all(list datagrams not None, uint64_t low, uint64_t capacity, uint64_t highest):
+    """Read the messages of data datagrams of one sender, in the order of their coming,
+    that lie in (low, low + capacity], as Arrivals.
+
+    `highest` is the highest seqno that came before. `late` has the first seqno of each
+    datagram that has nothing above what came before it. Damaged datagrams are counted.
+    """
+    cdef Arrivals arrivals = no_arrivals(highest + 1)
+    cdef uint64_t first = 0
+    cdef uint64_t last = 0
+    cdef Py_buffer view
+    for datagram in datagrams:
+        PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
+        try:
+            if view.len < HEADER or not is_whole(<const uint8_t *> view.buf + HEADER,
+                                                 view.len - HEADER):
+                arrivals.damaged += 1
+                continue
+            first = load64(<const uint8_t *> view.buf + HEADER)
+            last = collect(arrivals, <const uint8_t *> view.buf + HEADER, view.len - HEADER, low,
+                           capacity)
+        finally:
+            PyBuffer_Release(&view)
+        if <int64_t> (last - highest) > 0:
+            highest = last
+        else:
+            arrivals.late.append(first)
+    return arrivals
 
 
 def read_data(datagram, uint64_t low, uint64_t capacity, Py_ssize_t prefix=HEADER):
@@ -274,17 +335,16 @@ def read_data(datagram, uint64_t low, uint64_t capacity, Py_ssize_t prefix=HEADE
     PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
     try:
         if view.len >= prefix and is_whole(<const uint8_t *> view.buf + prefix, view.len - prefix):
-            arrivals = Arrivals.__new__(Arrivals)
-            arrivals.batches = []
+            arrivals = no_arrivals(load64(<const uint8_t *> view.buf + prefix))
             collect(arrivals, <const uint8_t *> view.buf + prefix, view.len - prefix, low, capacity)
     finally:
         PyBuffer_Release(&view)
     return arrivals
 
 
-cdef int collect(Arrivals arrivals, const uint8_t *raw, Py_ssize_t size, uint64_t low,
-                 uint64_t capacity) except -1:
-    """Read sound runs into the arrivals."""
+cdef uint64_t collect(Arrivals arrivals, const uint8_t *raw, Py_ssize_t size, uint64_t low,
+                      uint64_t capacity) except? 0:
+    """Read sound runs into the arrivals. Returns the last seqno."""
     cdef Run run = empty_run()
     cdef Py_ssize_t taken
     cdef uint64_t old = 0
@@ -299,7 +359,9 @@ cdef int collect(Arrivals arrivals, const uint8_t *raw, Py_ssize_t size, uint64_
         arrivals.beyond += run.count - old - inside
         if inside:
             arrivals.batches.append(read_batch(&run, old, inside))
-    return 0
+        if <int64_t> (run.first - arrivals.first) < 0:
+            arrivals.first = run.first
+    return run.first + run.count - 1
 
 
 cdef uint64_t clip(const Run *run, uint64_t low, uint64_t capacity, uint64_t *old) noexcept nogil:

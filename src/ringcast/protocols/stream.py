@@ -65,14 +65,12 @@ class Stream:
 
     def add(self, arrivals: Arrivals, deliveries: list[Batch], view_id: int, now: Instant,
             at_once: bool = True) -> int:
-        """Put the messages of a datagram into the window; if `at_once`, OOB messages
+        """Put the messages of datagrams into the window; if `at_once`, OOB messages
         into `deliveries` too. Return how many were new."""
-        added, at_once = 0, at_once and not self.config.oob_in_order
+        added = arrivals.put(self.ring, self.stamps)
+        at_once = at_once and not self.config.oob_in_order
         for batch in arrivals.batches:
             self.stamps.fill(self.ring.low, batch.first, len(batch), batch.stamp)
-            if not batch.flags:
-                added += self.ring.add_many(batch.first, batch.payloads)
-                continue
             new, early = self.marks.accept(self.ring, batch, at_once)
             added += new
             for run in early:

@@ -255,7 +255,7 @@ def test_decision_4_bounds_of_a_receive_window_on_both_sides():
         before = len(ring) + ring.hd
         packed, _ = wire.pack(other, Marks(), Stamps(), [(seqno, seqno)], 600, header, 600)
         sender = group["A"].address.incarnation
-        group["B"].multicast._on_data(multicast.Packet(multicast.DATA, sender, 0, packed[0]), 0)
+        group["B"].multicast.receive([multicast.Packet(multicast.DATA, sender, 0, packed[0])], 0)
         assert (len(ring) + ring.hd > before) == accepted, seqno
 
 

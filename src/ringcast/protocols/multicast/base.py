@@ -137,6 +137,7 @@ class Multicast(Rules):
         self.keeping = Keeping(self, resume or Digest())
         self.flushing = Flush(self, self.keeping)
         self.fetching = self.flushing.fetching
+        self.run: list[Packet] = []                     # of messages, one kind and sender
         self.requests = Requests()
         self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
@@ -227,6 +228,7 @@ class Multicast(Rules):
 
     def received(self, now: Instant) -> None:
         """Answer the requests of a batch together, and report once."""
+        self._take_run(now)
         if self.requests:
             for dest, wanted in self.requests.take(self.send_window.ring.low).items():
                 self._repeat(dest, wanted, now)
@@ -237,22 +239,35 @@ class Multicast(Rules):
 
     @takes(DATA, REPEAT)
     def _on_data(self, packet: Packet, now: Instant) -> None:
-        """On reception of message M: add it to the sender's window."""
-        window = self.windows.get(packet.sender)
-        if window is not None:
-            self.take(window, packet, now)
-        elif not self.fetching.take_late(packet, now):
-            self.counters.num_unknown_sender += 1
-            self.keep_early(packet)
+        """On reception of message M: add it to the sender's window, together with what
+        comes right behind it."""
+        run = self.run
+        if run and (run[0].sender != packet.sender or run[0].kind != packet.kind):
+            self._take_run(now)
+        self.run.append(packet)
 
-    def take(self, window: ReceiveWindow, packet: Packet, now: Instant) -> bool:
-        """Add the messages of a datagram to the sender's window. Return whether there
-        was room for all."""
-        arrivals = wire.read_data(packet.data, window.ring.low, window.ring.capacity)
-        if arrivals is None:
-            self.counters.num_bad += 1
-            return True
-        self.add(window, packet, arrivals, now)
+    def _take_run(self, now: Instant) -> None:
+        """Take the datagrams of one kind and sender that came one behind the other."""
+        if not (packets := self.run):
+            return
+        self.run = []
+        window = self.windows.get(packets[0].sender)
+        if window is not None:
+            self.take(window, packets, now)
+            return
+        for packet in packets:
+            if not self.fetching.take_late(packet, now):
+                self.counters.num_unknown_sender += 1
+                self.keep_early(packet)
+
+    def take(self, window: ReceiveWindow, packets: list[Packet], now: Instant) -> bool:
+        """Add the messages of datagrams of one kind to the sender's window. Return
+        whether there was room for all."""
+        ring = window.ring
+        arrivals = wire.read_all([packet.data for packet in packets], ring.low, ring.capacity,
+                                 ring.hr)
+        self.counters.num_bad += arrivals.damaged
+        self.add(window, packets[0].kind, arrivals, now)
         return not arrivals.beyond
 
     @takes(HELD)
@@ -270,24 +285,23 @@ class Multicast(Rules):
         self.counters.fetches_received += 1
         return self.fetching.note(member, fetch)
 
-    def add(self, window: ReceiveWindow, packet: Packet, arrivals: wire.Arrivals,
-            now: Instant) -> int:
+    def add(self, window: ReceiveWindow, kind: int, arrivals: wire.Arrivals, now: Instant) -> int:
         """Add messages to a window, and return how many were new. If we had finished
         any of them before, report again: the last report may have been lost."""
         at_once = not self.oob.is_flooded
-        stream, finished, highest = window.stream, window.stream.finished, window.ring.hr
+        stream, finished = window.stream, window.stream.finished
         added = stream.add(arrivals, self.oob.batches, self.flushing.view_id, now, at_once)
         self.is_gapped |= stream.ring.num_missing > 0
-        if packet.kind == REPEAT:
+        if kind == REPEAT:
             self.counters.xmit_rsps_received += added
-        elif added and stream.ring.hr == highest:
-            window.gaps.note_late(arrivals.batches[0].first)
+        else:
+            for first in arrivals.late:
+                window.gaps.note_late(first)
         self.counters.num_duplicates += arrivals.old + arrivals.inside - added
         self.counters.num_out_of_window += arrivals.beyond
         window.report_due |= arrivals.old > 0
         if added < arrivals.inside:                     # what is finished is still in the window
-            first = wire.first_seqno(packet.data)
-            window.report_due |= first is not None and not precedes(finished, first)
+            window.report_due |= not precedes(finished, arrivals.first)
         return added
 
     def on_control(self, kind: Kind, handle: Callable[..., bool], packet: Packet,

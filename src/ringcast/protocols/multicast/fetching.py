@@ -146,7 +146,7 @@ class Fetching:
         arrivals = wire.read_data(packet.data, ring.low, min(room, ring.capacity), prefix)
         if arrivals is None:
             return False
-        added = self.layer.add(gone, packet, arrivals, now)
+        added = self.layer.add(gone, packet.kind, arrivals, now)
         if packet.kind == HELD:
             self.layer.counters.held_received += added
         return True

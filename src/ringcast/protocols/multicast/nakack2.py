@@ -119,16 +119,17 @@ class Nakack2(Multicast):
         if precedes(sent, self.own.finished):
             self.stability.finished(False, now)
 
-    def take(self, window: ReceiveWindow, packet: Packet, now: Instant) -> bool:
+    def take(self, window: ReceiveWindow, packets: list[Packet], now: Instant) -> bool:
         """Also ask again for what finds no room, where nobody else does."""
-        if packet.kind == REPEAT:
-            self.resyncs.awaited.discard(packet.sender)
+        if packets[0].kind == REPEAT:
+            self.resyncs.awaited.discard(packets[0].sender)
         if not self.lossless:
-            return super().take(window, packet, now)
-        is_taken = has_room(window, packet, self.config.max_bytes) and (
-            super().take(window, packet, now))
-        if not is_taken:
-            self.resyncs.drop(window, now)
+            return super().take(window, packets, now)
+        for packet in packets:
+            is_taken = has_room(window, packet, self.config.max_bytes) and (
+                super().take(window, [packet], now))
+            if not is_taken:
+                self.resyncs.drop(window, now)
         return is_taken
 
     def keep_early(self, packet: Packet) -> None:
@@ -152,7 +153,7 @@ class Nakack2(Multicast):
         window = self.windows.get(sender)
         if window is not None:
             for packet in self.queue.take(sender):
-                self.take(window, packet, now)
+                self.take(window, [packet], now)
             if self.lossless:                           # its repeats may have come too early
                 self.resyncs.send(sender, window, now)
 
