@@ -148,6 +148,7 @@ MEANINGS = {                            # of the counters that have no comment i
     "bad_routes": "addresses of members that make no sense",
     "bad_addresses": "addresses to seek members at that make no sense or are too many",
     "links": "connections that stand; now",
+    "control_links": "of these, how many have a second connection for control; now",
     "unsent_bytes": "bytes that wait for slow members; now",
     "links_made": "connections made",
     "links_lost": "connections that broke",

@@ -82,6 +82,10 @@ class StackSpec:
 # Kinds that carry messages. Everything else passes them.
 BULK = frozenset(int(kind) for layer in (Mcast, Nakack2, Unicast3, Unreliable)
                  for kind in layer.kinds if kind.measured != "control")
+# Kinds that have a connection of their own over TCP, because a view change must not
+# wait behind megabytes of messages. Others must stay behind them: what is announced
+# (HIGHEST, STABILITY) would be asked for before it comes.
+CONTROL = frozenset(int(kind) for layer in (Membership, Parts) for kind in layer.kinds)
 
 
 def open_udp(group: str, member: int, config: Config) -> Transport:
@@ -99,7 +103,7 @@ def open_tcp(group: str, member: int, config: Config) -> Transport:
         group=group_id(group), member=member, interface=config.interface, port=config.port,
         port_range=config.port_range, hosts=[host for host in config.hosts.split(",") if host],
         max_unsent=config.max_unsent, link_timeout=config.link_timeout / 1000,
-        busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure)
+        control=CONTROL, busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure)
 
 
 def open_inproc(group: str, member: int, config: Config) -> Transport:

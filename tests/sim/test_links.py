@@ -1,10 +1,11 @@
 """Simulated connections do what transport/tcp/transport.py promises: until one breaks,
-it loses nothing and keeps the order."""
+it loses nothing and keeps the order. Control may overtake messages."""
 
 import itertools
 
 import pytest
 
+from ringcast.protocols.membership.messages import PREPARE
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.links import AGAIN
 from ringcast.sim.network import MS, Network
@@ -74,17 +75,62 @@ def test_a_connection_keeps_the_order_and_loses_nothing(seed):
     assert fleet.log["B"] == sent
 
 
+def test_control_overtakes_messages_once_it_has_a_connection_of_its_own():
+    overtaken = 0
+    for seed in range(20):
+        fleet = Fleet(seed=seed)
+        came = []
+        fleet.group["B"].arrive = came.append
+        links = fleet.group.links
+        links.control_breaks = lambda: False
+        sent = {False: [], True: []}
+        for number in range(100):
+            for is_control in (False, True):
+                datagram = bytes([0, 0, 0, PREPARE if is_control else 1, number])
+                sent[is_control].append(datagram)
+                links.carry(fleet.group["A"], fleet.group["B"], datagram)
+            fleet.group.run(0.5)
+        fleet.group.run(100)
+        came = [each for each in came if len(each) == 5]
+        for is_control, datagrams in sent.items():      # each connection keeps its order
+            assert [each for each in came if (each[3] == PREPARE) == is_control] == datagrams
+        overtaken += links.num_overtaken
+    assert overtaken > 100
+
+
+def test_a_connection_for_control_that_breaks_loses_control_alone():
+    lost = 0
+    for seed in range(10):
+        fleet = Fleet(seed=seed)
+        came = []
+        fleet.group["B"].arrive = came.append
+        fleet.group.links.control_rng.seed(seed)
+        fleet.group.links.control_breaks = lambda fleet=fleet: (
+            fleet.group.links.control_rng.random() < 0.1)
+        for number in range(100):
+            for kind in (1, PREPARE):
+                fleet.group.links.carry(fleet.group["A"], fleet.group["B"],
+                                        bytes([0, 0, 0, kind, number]))
+            fleet.group.run(0.5)
+        fleet.group.run(100)
+        came = [(each[3], each[4]) for each in came if len(each) == 5]
+        assert [number for kind, number in came if kind == 1] == [*range(100)]
+        lost += 100 - sum(kind == PREPARE for kind, _ in came)
+        assert "linked A" not in fleet.log["B"]
+    assert lost
+
+
 def test_a_break_loses_what_is_on_its_way_and_both_ends_are_told_of_the_next():
     for seed in range(20):
         fleet = Fleet(seed=seed)
         before = fleet.send("A", "B", 3)
-        fleet.group.run(20)
+        fleet.group.run(40)
         on_its_way = fleet.send("A", "B", 3)
         fleet.group.links.break_link("A", "B")
         assert fleet.group.links.num_broken == 1
-        fleet.group.run(2 * AGAIN / MS + 20)
+        fleet.group.run(2 * AGAIN / MS + 40)
         after = fleet.send("A", "B", 3)
-        fleet.group.run(20)
+        fleet.group.run(40)
         assert fleet.log["B"] == [*before, "linked A", *after] and not set(on_its_way) & set(after)
         assert fleet.log["A"] == ["linked B"]
 
@@ -97,9 +143,9 @@ def test_an_end_that_does_not_notice_sends_into_the_void_until_it_is_told():
         believes = fleet.group["B"] in fleet.group.links.partners(fleet.group["A"])
         lost += believes
         fleet.send("A", "B", 3)                         # whatever it believes
-        fleet.group.run(2 * AGAIN / MS + 20)
+        fleet.group.run(2 * AGAIN / MS + 40)
         after = fleet.send("A", "B", 2)
-        fleet.group.run(20)
+        fleet.group.run(40)
         assert fleet.log["B"] == ["linked A", *after]
     assert 0 < lost < 20
 

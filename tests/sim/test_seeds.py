@@ -39,6 +39,7 @@ QUICK = {("drawn", stack, 0) for stack in STACKS} | {("torn", "nakack2-tcp", 0)}
 EVERYTHING = [
     "num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged",
     "num_overflows", "num_unsent", "num_congested", "num_blockings", "num_waits", "num_ahead",
+    "num_broken", "num_overtaken", "num_control_broken",
     "num_views", "num_left", "num_suspected", "num_probes", "num_deaths", "num_refusals",
     "fetches_sent", "held_received", "num_duplicates", "num_out_of_window", "num_unknown_sender",
     "xmit_reqs_received", "xmit_rsps_received", "malformed", "not_for_me", "num_queued",

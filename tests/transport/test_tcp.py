@@ -352,6 +352,149 @@ def test_a_handshake_that_ends_is_not_looked_at_although_a_forked_child_has_its_
         os.close(kept)
 
 
+# ------------------------------------------------------------------------------------------ Control
+
+CONTROL = 2                             # a kind that has a connection of its own
+
+
+def control(sender, payload):
+    return struct.pack("<HBBIQQQ", 0x4352, 1, CONTROL, 0, sender, EVERYONE, 0) + payload
+
+
+@pytest.fixture
+def pair(member, passive):
+    """Makes two members whose link has a connection for control; the first one has
+    dialed."""
+    def make(**options):
+        b = member(2, control=[CONTROL], **passive, **options)
+        a = member(1, control=[CONTROL], hosts=[b.transport.physical], **options)
+        run(a, b, until=lambda: a.count("control_links") == b.count("control_links") == 1)
+        return a, b
+    return make
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_control_passes_messages_that_wait_in_the_kernel_and_in_the_queue(pair, turned):
+    a, b = pair()[::-1 if turned else 1]
+    while a.count("unsent_bytes") < 1 << 20:            # nobody reads
+        a.put(bytes(60_000))
+    a.transport.put([(EVERYONE, control(a.number, b"now")), (b.number, control(a.number, b"here"))])
+    b.log.clear()
+    run(b, until=lambda: b.payloads())
+    assert b.payloads()[:2] == [b"now", b"here"] and len(b.payloads()) < 10
+    a.put(b"last")
+    run(a, b, until=lambda: b.payloads()[-1] == b"last")        # the messages have lost nothing
+    assert a.count("frames_sent") == b.count("frames_received") == len(b.payloads())
+
+
+def test_until_there_is_a_connection_for_control_it_is_on_the_link(member, handmade, passive):
+    a = member(1, control=[CONTROL], **passive)
+    peer = handmade(2, a)
+    assert peer.propose(a, 1).kind == Kind.ACCEPT
+    run(a, until=lambda: a.count("links") == 1)
+    a.transport.put([(2, control(1, b"on the link"))])
+    assert peer.hear(a, 4 + 32 + 11)[36:] == b"on the link"
+    assert a.count("control_links") == 0
+
+
+def test_the_end_of_the_connection_for_control_ends_no_link_and_there_is_another_one(pair):
+    a, b = pair()
+    for each in (a, b):
+        ended = each.transport._links[3 - each.number].control
+        former = [x.transport._links[3 - x.number].control for x in (a, b)]
+        ended.socket.shutdown(socket.SHUT_RDWR)
+        run(a, b, until=lambda former=former: not {None, *former} & {
+            x.transport._links[3 - x.number].control for x in (a, b)})
+    a.transport.put([(2, control(1, b"again"))])
+    run(a, b, until=lambda: b.payloads() == [b"again"])
+    assert a.count("links_lost") == b.count("links_lost") == 0
+    assert a.events() == [2] and b.events() == [1]
+
+
+def test_a_link_that_ends_takes_its_connection_for_control_along(pair, impatient):
+    a, b = pair()
+    former = [each.transport._links[3 - each.number].control for each in (a, b)]
+    a.sever(2)
+    run(a, b, until=lambda: a.count("links_made") == b.count("links_made") == 2
+        and a.count("control_links") == b.count("control_links") == 1)
+    assert all(link.socket.fileno() == -1 for link in former)
+    b.transport.put([(1, control(2, b"over the new one"))])
+    run(a, b, until=lambda: a.payloads() == [b"over the new one"])
+
+
+def test_what_comes_for_control_is_of_its_link_or_is_refused(member, handmade, passive):
+    a = member(1, control=[CONTROL], **passive)
+
+    def ask(number, **options):
+        asking = handmade(2, a, **options)
+        assert asking.hear_record(a).kind == Kind.HELLO
+        asking.socket.sendall(asking.record(Kind.CONTROL, number))
+        return asking
+
+    assert ask(1).is_refused(a)                         # there is no link
+    peer = handmade(2, a)
+    assert peer.propose(a, 1).kind == Kind.ACCEPT
+    run(a, until=lambda: a.count("links") == 1)
+    assert ask(2).is_refused(a)                         # of another link
+    assert ask(1, host="127.0.0.2").is_refused(a)       # from another host
+    first, second = ask(1), ask(1)
+    assert [each.hear_record(a).kind for each in (first, second)] == [Kind.ACCEPT] * 2
+    assert first.is_refused(a) and a.count("control_links") == 1
+    second.socket.sendall(frame(2, b"control"))
+    run(a, until=lambda: a.payloads() == [b"control"])
+    second.socket.sendall(frame(3, b"of another member"))
+    assert second.is_refused(a) and a.count("frames_refused") == 1
+    assert a.count("links") == 1
+
+
+@pytest.mark.parametrize("answer", ["nothing", "another member", "another number", "the end"])
+def test_a_link_stands_although_its_peer_gives_no_connection_for_control(
+        member, place, impatient, answer):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        a = member(1, control=[CONTROL], hosts=[f"127.0.0.1:{server.getsockname()[1]}"],
+                   handshake_timeout=0.05)
+        server.setblocking(False)
+
+        def accept():
+            while True:
+                a.step(100_000)
+                with suppress(BlockingIOError):
+                    return Handmade(place["group"], 2, server.accept()[0])
+
+        peer = accept()
+        peer.socket.sendall(peer.record(Kind.HELLO, 0))
+        number = peer.hear_record(a).number
+        peer.socket.sendall(peer.record(Kind.ACCEPT, number))
+        for tries in range(1, 4):
+            other = accept()
+            if answer == "another member":
+                other.socket.sendall(other.record(Kind.HELLO, 0, member=3))
+            elif answer != "nothing":
+                other.socket.sendall(other.record(Kind.HELLO, 0))
+                assert other.hear_record(a)[:3] == (Kind.CONTROL, 1, number)
+            if answer == "another number":
+                other.socket.sendall(other.record(Kind.ACCEPT, number + 1))
+            elif answer == "the end":
+                other.socket.close()
+            run(a, until=lambda tries=tries: a.count("dials_failed") >= tries)
+        assert a.events() == [2] and a.count("links") == 1 and a.count("control_links") == 0
+        a.transport.put([(2, control(1, b"on the link"))])
+        assert peer.hear(a, 4 + 32 + 11)[36:] == b"on the link"
+
+
+def test_a_poll_that_leaves_something_says_so(pair):
+    a, b = pair()
+    for _ in range(40):
+        a.put(bytes(60_000))
+    emptied = []
+    while sum(map(len, b.payloads())) < 40 * 60_000:
+        a.step()
+        b.step(200_000)
+        emptied.append(b.transport.emptied)
+    b.step()
+    assert b.transport.emptied and not all(emptied)
+
+
 # -------------------------------------------------------------------------------------- Links break
 
 def test_what_arrived_before_the_end_of_a_link_is_delivered(member, handmade):

@@ -70,7 +70,8 @@ class Cluster:
         self.thread_rng = Random(f"{seed} threads")
         self._network_rng = Random(f"{seed} network")
         self.network = network or Network()
-        self.links = Links(self, Random(f"{seed} links")) if STACKS[stack].is_lossless else None
+        self.links = Links(self, Random(f"{seed} links"), Random(f"{seed} control")) if (
+            STACKS[stack].is_lossless) else None
         of_members = ("receive_budget", "socket_bytes", "turn_time", "threads")
         self.member_options = {key: options.pop(key) for key in of_members if key in options}
         self.options: dict[str, Any] = options

@@ -8,6 +8,10 @@ allows it there is a new connection, unless a fault says that the first dial get
 One end knows of it first; what it sends at once reaches the other end just after that
 one knows too. That a connection broke is no news for anybody: only a dial that is
 refused shows that a process is gone.
+
+Soon after a link is there it has a second connection, for control, which overtakes
+messages: these may wait in buffers. That connection may break alone; then the control
+on its way is lost.
 """
 
 from dataclasses import dataclass, field
@@ -15,12 +19,16 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ringcast.sim.network import MS
+from ringcast.stacks import CONTROL
 
 if TYPE_CHECKING:
     from ringcast.sim.cluster import Cluster
     from ringcast.sim.member import Member
 
 AGAIN = 20 * MS     # longest time between two attempts to connect
+BUFFERED = (0, 0, MS, 5 * MS, 20 * MS)  # for how long messages wait in buffers, at most
+CONTROL_BREAKS = 0.002  # the probability that a datagram breaks the connection for control
+KIND_AT = 3         # where the kind is in a datagram
 
 
 @dataclass(slots=True)
@@ -30,6 +38,8 @@ class LinkEnd:
 
     number: int = 0
     arrives: int = 0                    # when the last datagram arrives here
+    control_arrives: int = 0            # when the last one over the connection for control does
+    buffered: int = 0                   # for how long messages to here wait in buffers
 
 
 @dataclass(slots=True)
@@ -38,17 +48,21 @@ class SimulatedLink:
 
     number: int = 0                     # of the present or the last connection
     stands: bool = False
+    controls: int = 0                   # connections for control that there were
+    control_at: int = 0                 # from when on the present one is there
     ends: dict[int, LinkEnd] = field(default_factory=dict)  # by incarnation
 
 
 class Links:
     """All links of a cluster."""
 
-    def __init__(self, cluster: "Cluster", rng: Random) -> None:
+    def __init__(self, cluster: "Cluster", rng: Random, control_rng: Random) -> None:
         self.cluster = cluster
-        self.rng = rng
+        self.rng, self.control_rng = rng, control_rng
         self.links: dict[frozenset[int], SimulatedLink] = {}
         self.num_broken = 0
+        self.num_overtaken = 0          # control datagrams that came before a message
+        self.num_control_broken = 0
 
     def born(self, member: "Member") -> None:
         """Give a new incarnation a link to every member that is alive."""
@@ -96,6 +110,18 @@ class Links:
         """Return whether this end of a connection notices at once that it breaks."""
         return self.rng.random() < 0.5
 
+    def until_control(self) -> int:
+        """Return the nanoseconds until a link has a connection for control."""
+        return int(self.control_rng.random() * AGAIN)
+
+    def buffers(self) -> int:
+        """Return for how long messages wait in the buffers of a link."""
+        return int(self.control_rng.random() * self.control_rng.choice(BUFFERED))
+
+    def control_breaks(self) -> bool:
+        """Return whether a connection for control breaks now."""
+        return self.control_rng.random() < CONTROL_BREAKS
+
     # ------------------------------------------------------------------------ making and breaking
 
     def _try_soon(self, a: "Member", b: "Member") -> None:
@@ -114,6 +140,10 @@ class Links:
             return
         link.number += 1
         link.stands = True
+        link.controls += 1
+        link.control_at = self.cluster.now + self.until_control()
+        for end in link.ends.values():
+            end.buffered = self.buffers()
         first, second = self.in_order(a, b)
         later = self.cluster.now + self.until_known()
         link.ends[second.incarnation].arrives = later   # before anything that the first sends
@@ -153,20 +183,41 @@ class Links:
 
     def carry(self, source: "Member", target: "Member", datagram: bytes) -> None:
         """Carry a datagram from one incarnation to another, behind all that was sent
-        before."""
+        before on the same connection."""
         link = self.links.get(frozenset((source.incarnation, target.incarnation)))
         if link is None or not link.ends[source.incarnation].number:
             return
         number = link.ends[source.incarnation].number
         end = link.ends[target.incarnation]
+        is_control = len(datagram) > KIND_AT and datagram[KIND_AT] in CONTROL
         leaves = self.cluster.network.leaves(source.name, len(datagram), self.cluster.now)
         for instant, arriving in self.cluster.carried(source.name, target.name, datagram, leaves):
-            if link.stands and link.number == number:
+            control = 0                 # the number of the connection for control, if it takes that
+            if not (link.stands and link.number == number):
+                pass
+            elif is_control and self._has_control(link):
+                control = link.controls
+                end.control_arrives = instant = max(instant, end.control_arrives)
+                self.num_overtaken += instant < end.arrives
+            else:
+                instant += 0 if is_control else end.buffered
                 end.arrives = instant = max(instant, end.arrives)
-            self.cluster.at(instant, self._arrive, link, number, target, arriving)
+            self.cluster.at(instant, self._arrive, link, number, control, target, arriving)
 
-    def _arrive(self, link: SimulatedLink, number: int, target: "Member",
+    def _has_control(self, link: SimulatedLink) -> bool:
+        """Return whether a link has a connection for control, which may break just
+        now."""
+        if self.cluster.now < link.control_at:
+            return False
+        if self.control_breaks():
+            self.num_control_broken += 1
+            link.controls += 1
+            link.control_at = self.cluster.now + self.until_control()
+            return False
+        return True
+
+    def _arrive(self, link: SimulatedLink, number: int, control: int, target: "Member",
                 datagram: bytes) -> None:
         end = link.ends[target.incarnation]
-        if link.stands and link.number == number == end.number:
+        if link.stands and link.number == number == end.number and control in (0, link.controls):
             target.arrive(datagram)

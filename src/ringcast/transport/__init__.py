@@ -30,7 +30,8 @@ class Transport(Protocol):
 
     lossless: bool
     """True if every datagram arrives, once and in order, as long as `links` reports no
-    new connection."""
+    new connection. Kinds that the transport was told to hurry may be lost and overtake
+    others all the same."""
 
     @property
     def physical(self) -> str:
@@ -70,8 +71,7 @@ class Transport(Protocol):
 
     @property
     def emptied(self) -> bool:
-        """Return whether the last `poll` has left nothing of what had arrived. A
-        lossless transport need not look: it says True."""
+        """Return whether the last `poll` has left nothing of what had arrived."""
 
     def links(self) -> list[int]:
         """Return the members to which a new connection was made since the last call, in

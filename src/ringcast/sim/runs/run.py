@@ -50,6 +50,7 @@ VOID = 10                   # deliveries; a run with fewer has tested nothing
 POINTERS = {"low", "hd", "hr", "sent", "view_id", "send_budget"}    # of status(): not to be summed
 NETWORK_COUNTERS = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged",
                     "num_clogged", "num_congested", "num_in_pieces")
+LINK_COUNTERS = ("num_broken", "num_overtaken", "num_control_broken")
 # Actions for which no member that is alive may be suspected.
 NO_CAUSE = {"send", "send unicast", "stop sending", "leave", "crash", "crash at", "restart", "hide",
             "show", "refuse", "break for"}
@@ -425,6 +426,8 @@ class Run:
         """Return how often each thing happened, over all incarnations. A campaign that
         never reached a thing has not tested it."""
         sums = Counter({name: getattr(self.cluster.network, name) for name in NETWORK_COUNTERS})
+        if (links := self.cluster.links) is not None:
+            sums.update({name: getattr(links, name) for name in LINK_COUNTERS})
         for member in self.cluster.incarnations.values():
             counted = {
                 "num_blockings": member.producer.num_blockings,

@@ -152,7 +152,7 @@ class ScriptedLinks(Links):
     """
 
     def __init__(self, cluster: "ScriptedCluster") -> None:
-        super().__init__(cluster, Random(0))
+        super().__init__(cluster, Random(0), Random(0))
         self.lag = 0
         self.blind: set[int] = set()
 
@@ -176,6 +176,15 @@ class ScriptedLinks(Links):
 
     def notices(self, end: int) -> bool:
         return end not in self.blind
+
+    def until_control(self) -> int:
+        return 0
+
+    def buffers(self) -> int:
+        return 0
+
+    def control_breaks(self) -> bool:
+        return False
 
 
 class ScriptedProducer(Producer):

@@ -6,7 +6,8 @@ candidates are dialed again and again. Then the members of the table that have n
 are dialed, with a backoff; and the candidates now and then, because a member may be
 there that the table does not have yet. Candidates come from an option. Places that are
 sought come and go while the member runs; each is dialed with a backoff of its own until
-a member that is there has a link.
+a member that is there has a link. Who has dialed a link also dials the connection for
+control of that link, until it is there.
 
 If nobody listens where a member of the table listened, or somebody else answers there,
 its process seems to be gone. A link that ended proves nothing: whatever is between the
@@ -61,12 +62,12 @@ class Peer:
 
 
 class Place:
-    """A place that is sought."""
+    """A place that is sought, or where a connection for control is wanted."""
 
     __slots__ = ("attempts", "due")
 
     def __init__(self) -> None:
-        self.attempts = 0               # dials since a member there had a link
+        self.attempts = 0               # dials since a member there had what is wanted
         self.due = 0                    # the instant before which it is not dialed
 
 
@@ -82,6 +83,8 @@ class Dialing:
         self._candidates = [each for each in dict.fromkeys(candidates) if each != own]
         self._places: dict[HostPort, Place] = {}            # that are sought
         self._places_at = FOREVER                           # when to look at them next
+        # Members whose links have no connection for control: where it is dialed.
+        self._lacking: dict[int, tuple[HostPort, Place]] = {}
         self._gone: dict[int, None] = {}                    # members, in order
         self._found_at: dict[HostPort, int] = {}           # who was last found at a candidate
         self._routes: dict[int, HostPort] = {}
@@ -150,9 +153,27 @@ class Dialing:
         gone, self._gone = list(self._gone), {}
         return gone
 
+    def want_control(self, member: int, where: HostPort) -> None:
+        """Dial the connection for control of a link, from now on until it is there."""
+        self._lacking.setdefault(member, (where, Place()))
+
+    def on_control(self, member: int) -> None:
+        """Note that a link has its connection for control, or needs none any more."""
+        self._lacking.pop(member, None)
+
+    def due_controls(self, now: int) -> list[tuple[int, HostPort]]:
+        """Return the members, and where they are, to dial now for control."""
+        due = [(member, where, place) for member, (where, place) in self._lacking.items()
+               if now >= place.due]
+        for member, _, place in due:
+            place.attempts += 1
+            place.due = now + self._pause(member, place.attempts)
+        return [(member, where) for member, where, _ in due]
+
     def on_link_lost(self, member: int, now: int) -> None:
         """Plan to dial a member whose link ended: at once, or with a backoff if its
         links have carried nothing."""
+        self.on_control(member)
         peer = self.peer(member)
         peer.due = now + self._pause(member, peer.attempts) if peer.attempts else now
         self._places_at = 0
@@ -202,7 +223,8 @@ class Dialing:
         """Return the instant when there is something to dial next."""
         unlinked = (self.peer(member) for member in self._routes)
         first = min((peer.due for peer in unlinked if not peer.is_linked), default=FOREVER)
-        first = min(first, self._places_at)
+        first = min(first, self._places_at,
+                    *(place.due for _, place in self._lacking.values()))
         return min(first, self._search_at) if self._candidates else first
 
     def _pause(self, member: int, attempts: int) -> int:

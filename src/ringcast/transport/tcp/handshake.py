@@ -30,6 +30,11 @@ get one number, one on each side: that would take an acceptor on each side with 
 number, and each would have had its own proposal on the way (a proposal made after
 accepting has a higher number).
 
+The side that dialed the link may dial once more, for the connection for control of that
+link. After HELLO it says CONTROL with the number of the link instead of PROPOSE. The
+acceptor answers ACCEPT with that number if its link has it, and closes otherwise. A new
+connection for control takes the place of a former one.
+
 Nobody can tell who sent a record: anybody may propose in another member's name. While a
 link is up, its acceptor takes a proposal only from the host where that link ends
 (handshaking.py); another host would have to take over that host's address as well.
@@ -67,6 +72,7 @@ class Kind(IntEnum):
     PROPOSE = 2
     ACCEPT = 3
     REFUSE = 4
+    CONTROL = 5
 
 
 class Record(NamedTuple):

@@ -40,7 +40,7 @@ class Handshake:
     """A connection on which the two ends have not agreed yet."""
 
     def __init__(self, connection: socket.socket, host: str, began: int, deadline: int,
-                 dialed: HostPort | None) -> None:
+                 dialed: HostPort | None, control_of: int = 0) -> None:
         self.socket = connection
         self.fd = connection.fileno()
         self.host = host                # of the other end, as the kernel knows it
@@ -49,16 +49,20 @@ class Handshake:
         self.dialed = dialed            # the address; None if the connection was accepted
         self.received = b""
         self.peer: Record | None = None     # the peer's HELLO, once we have sent our proposal
-        self.number = 0                     # of the proposal
+        self.number = 0                     # of the proposal, or of the link that wants control
+        self.control_of = control_of        # the member, if it was dialed for control
 
 
 class Agreement(NamedTuple):
-    """A connection that both ends take for the link."""
+    """A connection that both ends take for the link, or for the control of their
+    link."""
 
     socket: socket.socket
     host: str                           # of the other end, as the kernel knows it
     peer: Record                        # what the peer said about itself
     number: int                         # of the link
+    dialed: HostPort | None = None      # the address, if this side dialed
+    is_control: bool = False
 
 
 class Handshaking:
@@ -121,11 +125,13 @@ class Handshaking:
         dialed = sum(shake.dialed is not None for shake in self.handshakes.values())
         return max(0, MOST_HANDSHAKES // 2 - dialed)
 
-    def dial(self, where: HostPort, now: int) -> None:
+    def dial(self, where: HostPort, now: int, control_of: int = 0) -> None:
         """Connect to an address, unless there is such an attempt already, or there are
-        too many attempts."""
-        dialed = [shake.dialed for shake in self.handshakes.values() if shake.dialed]
-        if where in dialed or len(dialed) >= MOST_HANDSHAKES:
+        too many attempts. `control_of` is the member whose link wants a connection for
+        control."""
+        dialed = [(shake.dialed, shake.control_of) for shake in self.handshakes.values()
+                  if shake.dialed]
+        if (where, control_of) in dialed or len(dialed) >= MOST_HANDSHAKES:
             return
         self._counters["dials"] += 1
         try:
@@ -146,7 +152,7 @@ class Handshaking:
             connection.close()
             self._on_dial_failed(where, error)
             return
-        shake = Handshake(connection, where[0], now, now + self._timeout, where)
+        shake = Handshake(connection, where[0], now, now + self._timeout, where, control_of)
         self.handshakes[shake.fd] = shake
 
     def _on_dial_failed(self, where: HostPort, error: OSError) -> None:
@@ -254,6 +260,10 @@ class Handshaking:
             self._on_self_connection(shake)
         elif shake.dialed is None and record.kind == Kind.PROPOSE:
             return self._on_propose(shake, record, linked)
+        elif shake.dialed is None and record.kind == Kind.CONTROL:
+            return self._on_control(shake, record)
+        elif shake.control_of:
+            return self._on_answer_for_control(shake, record)
         elif shake.dialed and shake.peer is None and record.kind == Kind.HELLO:
             self._propose(shake, shake.dialed, record, linked)
         elif shake.peer is not None and record.kind in (Kind.ACCEPT, Kind.REFUSE):
@@ -309,6 +319,39 @@ class Handshaking:
         self._close_handshake(shake, "dials_failed")
         return None
 
+    # --------------------------------------------------------------------------------- control
+
+    def _on_control(self, shake: Handshake, record: Record) -> Agreement | None:
+        """Accept a connection for the control of our link, if it comes from where the
+        link ends."""
+        if self._is_of_link(shake, record) and self._send_record(shake, Kind.ACCEPT, record.number):
+            return self._take_for_control(shake, record)
+        self._close_handshake(shake, "handshakes_refused")
+        return None
+
+    def _on_answer_for_control(self, shake: Handshake, record: Record) -> Agreement | None:
+        """Handle HELLO and ACCEPT on a connection that we dialed for control."""
+        if record.member == shake.control_of:
+            numbers = self._dialing.peer(record.member).numbers
+            if record.kind == Kind.HELLO and not shake.number:
+                shake.number = numbers.established
+                if self._send_record(shake, Kind.CONTROL, shake.number):
+                    return None
+            elif record.kind == Kind.ACCEPT and record.number == shake.number and (
+                    self._is_of_link(shake, record)):
+                return self._take_for_control(shake, record)
+        self._close_handshake(shake, "dials_failed")
+        return None
+
+    def _is_of_link(self, shake: Handshake, record: Record) -> bool:
+        peer = self._dialing.peer(record.member)
+        return (peer.is_linked and record.number == peer.numbers.established
+                and shake.host == peer.host)
+
+    def _take_for_control(self, shake: Handshake, record: Record) -> Agreement:
+        self._remove(shake)
+        return Agreement(shake.socket, shake.host, record, record.number, is_control=True)
+
     # ------------------------------------------------------------------------------------- end
 
     def _take_for_link(self, shake: Handshake, peer: Record, number: int) -> Agreement:
@@ -319,7 +362,7 @@ class Handshaking:
                   if each.peer is not None and each.peer.member == peer.member]
         for rival in rivals:
             self._close_handshake(rival)
-        return Agreement(shake.socket, shake.host, peer, number)
+        return Agreement(shake.socket, shake.host, peer, number, shake.dialed)
 
     def _close_handshake(self, shake: Handshake, counter: str | None = None) -> None:
         """Close a connection that does not become a link, and count it."""

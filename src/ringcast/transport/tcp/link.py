@@ -3,6 +3,8 @@
 A frame is a length (u32, little endian) and a datagram of that length. Bytes that the
 kernel does not take at once wait in a queue, in order. A queue that grows beyond its
 bound cuts the link; nothing else drops bytes of a link that is up.
+
+A link may have a second connection, for control, which is a `Link` as well.
 """
 
 from __future__ import annotations
@@ -45,23 +47,27 @@ class ReadBuffer:
 class Link:
     """The connection to the member `peer`, whose other end is `endpoint`. `epoll` tells
     the polling thread what the link waits for; more than `max_unsent` queued bytes cut
-    the link.
+    the link. `dialed` is the address that this side dialed for it, if it did.
 
     Threads: any thread may call `put`, `cut` and `unsent_bytes`; everything else is for
     the polling thread, or for the thread that closes the transport.
     """
 
     def __init__(self, connection: socket.socket, peer: int, endpoint: tuple[str, int],
-                 epoll: select.epoll, max_unsent: int) -> None:
+                 epoll: select.epoll, max_unsent: int,
+                 dialed: tuple[str, int] | None = None) -> None:
         self.socket = connection
         self.fd = connection.fileno()
         self.peer = peer
         self.endpoint = endpoint
+        self.dialed = dialed
         self.is_up = True               # accepts frames to send; once False, it stays False
         self.is_slow = False            # it was cut because its queue was full
         self.lost_bytes = 0             # that were queued when it ended
         self.frames_sent = self.bytes_sent = 0
         self.has_received = False       # any bytes, ever
+        self.is_drained = True          # the last read() has left nothing of what had arrived
+        self.control: Link | None = None        # the connection for control, if it is there
         self._max_unsent = max_unsent
         self._epoll = epoll
         # Guards the queue, the sending side of the socket, and what epoll watches.
@@ -73,6 +79,11 @@ class Link:
         self._start = self._end = 0     # the part of the buffer that is not split into frames yet
         self._rest = b""                # the same bytes, while there is no buffer
         self._is_active = False         # read since the last release_buffer()
+
+    def connections(self) -> tuple[Link, ...]:
+        """Return this connection, and the one for control if it is there."""
+        control = self.control
+        return (self,) if control is None else (self, control)
 
     # -------------------------------------------------------------------------------------- sending
 
@@ -182,11 +193,13 @@ class Link:
         try:
             count = self.socket.recv_into(buffer.writable[self._end:])
         except BlockingIOError:
+            self.is_drained = True
             return True
         except OSError:
             return False
         if not count:
             return False
+        self.is_drained = count < len(buffer.writable) - self._end
         self._end += count
         self.has_received = True
         return self._split(buffer.readable, frames) or None

@@ -5,6 +5,11 @@ members.
 replaced, the datagrams on their way to or from that member may be lost.** `links`
 reports each new link; the layers above repair what was lost (decision 21).
 
+Only the datagrams of the kinds that are `control` need not arrive, nor in order. Soon
+after a link is up, it has a second connection, for these alone. So they do not wait
+behind messages, of which many megabytes may be in the kernels' buffers and in our
+queue. If that connection ends, control is on the link again until there is another one.
+
 Members find each other by dialing: first every address where a member may be, then the
 members of the table of routes, and always the places that are sought (tcp/dialing.py).
 Two members agree on one connection (tcp/handshake.py, tcp/handshaking.py), which then
@@ -55,6 +60,7 @@ log = logging.getLogger("ringcast")
 EVENTS = 64         # handled between two readings of the clock; epoll takes turns among the ready
 EXACT = 10 * MILLISECOND                # shorter sleeps end on time
 LONGEST = 1_000_000 * MILLISECOND       # sleep, which is as good as for ever
+KIND_AT = 3                             # where the kind is in a datagram
 COUNTERS = (
     "links_made", "links_lost", "links_cut_slow", "links_cut_dead", "links_replaced",
     "dials", "dials_failed", "handshakes_accepted", "handshakes_refused",
@@ -87,6 +93,7 @@ class TcpTransport(RefCountedTransport):
         handshake_timeout: seconds within which a connection must become a link.
         receive_buffer, send_buffer: bytes asked of the kernel for each link; 0: the
             kernel chooses and adapts the size.
+        control: kinds of datagrams that pass all others, and may be lost.
         busy_poll: nanoseconds for which a `poll` that is `expecting` a datagram polls
             without sleeping; 0: it sleeps at once.
         insecure: True allows an interface other than loopback, although nothing is
@@ -106,7 +113,7 @@ class TcpTransport(RefCountedTransport):
     """
 
     max_datagram = MAX_DATAGRAM
-    lossless = emptied = True
+    lossless = True
     receive_budget = 1 << 40
 
     def __init__(
@@ -123,6 +130,7 @@ class TcpTransport(RefCountedTransport):
         handshake_timeout: float = 5.0,
         receive_buffer: int = 0,
         send_buffer: int = 0,
+        control: Collection[int] = (),
         busy_poll: int = 0,
         insecure: bool = False,
     ) -> None:
@@ -144,6 +152,7 @@ class TcpTransport(RefCountedTransport):
         candidates = ([self._candidate(host) for host in hosts]
                       or [(interface, each) for each in self._ports])
         self._member, self._sender = member, member.to_bytes(8, "little")
+        self._control = frozenset(control)
         self._max_unsent, self._link_timeout = max_unsent, int(link_timeout * 1e9)
         buffers = {socket.SO_RCVBUF: receive_buffer, socket.SO_SNDBUF: send_buffer}
         with ExitStack() as undo:
@@ -164,6 +173,7 @@ class TcpTransport(RefCountedTransport):
         self._links: dict[int, Link] = {}       # by member; replaced as a whole
         self._links_by_fd: dict[int, Link] = {}
         self._buffered: list[Link] = []         # that have a read buffer
+        self.emptied = True                     # see Transport.emptied
         self._spare: list[ReadBuffer] = []
         self._new_links: list[int] = []         # members, for links()
         self._routes: dict[int, HostPort] | None = None     # a new table, for the polling thread
@@ -220,7 +230,7 @@ class TcpTransport(RefCountedTransport):
             self._end_use()
 
     def _batches(self, packets: Sequence[tuple[int, Buffer]]) -> dict[Link, list[bytes]]:
-        """Return the buffers for each link, in order. Raises before anything is
+        """Return the buffers for each connection, in order. Raises before anything is
         sent."""
         links = self._links
         batches: dict[Link, list[bytes]] = {}
@@ -234,8 +244,10 @@ class TcpTransport(RefCountedTransport):
                 link = links.get(dest)
                 targets = () if link is None else (link,)
             unlinked += dest != EVERYONE and not targets
+            is_control = datagram[KIND_AT] in self._control
             for link in targets:
-                batches.setdefault(link, []).extend((size, datagram))
+                connection = (is_control and link.control) or link
+                batches.setdefault(connection, []).extend((size, datagram))
         if unlinked:
             self._count("send_unlinked", unlinked)
         return batches
@@ -264,10 +276,12 @@ class TcpTransport(RefCountedTransport):
         put and wait for the kernel."""
         with self._lock:
             links = list(self._links.values())
-            unsent = sum(link.unsent_bytes for link in links)
-            counters = {"links": len(links), "unsent_bytes": unsent, **self._counters}
-            counters["frames_sent"] += sum(link.frames_sent for link in links)
-            counters["bytes_sent"] += sum(link.bytes_sent for link in links)
+            every = [each for link in links for each in link.connections()]
+            counters = {"links": len(links), "control_links": len(every) - len(links),
+                        "unsent_bytes": sum(each.unsent_bytes for each in every),
+                        **self._counters}
+            counters["frames_sent"] += sum(each.frames_sent for each in every)
+            counters["bytes_sent"] += sum(each.bytes_sent for each in every)
         return counters
 
     def _close_sockets(self) -> None:
@@ -316,8 +330,8 @@ class TcpTransport(RefCountedTransport):
         except BaseException:
             # A signal handler's, say: bytes that were read may be lost, so no link is
             # whole.
-            for link in self._links.values():
-                link.cut()
+            for connection in self._links_by_fd.values():
+                connection.cut()
             raise
         finally:
             self._end_use()
@@ -326,6 +340,8 @@ class TcpTransport(RefCountedTransport):
         if self._buffered:
             self._buffered = [link for link in self._buffered if link.release_buffer(self._spare)]
         frames: list[memoryview] = []
+        control: list[memoryview] = []
+        self.emptied = True
         now = time.monotonic_ns()
         until = FOREVER if timeout_ns is None else now + max(0, timeout_ns)
         returning = False
@@ -335,10 +351,12 @@ class TcpTransport(RefCountedTransport):
             if now >= self._timer:
                 self._tick(now)
             for fd, events in self._wait_for_events(min(until, self._timer), now, spin):
-                returning |= self._on_event(fd, events, frames)
+                returning |= self._on_event(fd, events, frames, control)
             now = time.monotonic_ns()
-            returning |= (bool(frames or self._new_links) or self._dialing.has_gone
+            returning |= (bool(frames or control or self._new_links) or self._dialing.has_gone
                           or self._closed or now >= until)
+        if control:
+            frames[:0] = control
         if frames:
             self._counters["frames_received"] += len(frames)
             self._counters["bytes_received"] += sum(map(len, frames)) + 4 * len(frames)
@@ -371,13 +389,15 @@ class TcpTransport(RefCountedTransport):
             wait = 0
         return self._epoll.poll(min(max(wait, 0), LONGEST) / 1e9, EVENTS)
 
-    def _on_event(self, fd: int, events: int, frames: list[memoryview]) -> bool:
+    def _on_event(self, fd: int, events: int, frames: list[memoryview],
+                  control: list[memoryview]) -> bool:
         """Handle one event; return whether poll() must return for it. The event may be
         of an earlier owner of the descriptor: then there is nothing to read or to
         write, which does no harm."""
         link = self._links_by_fd.get(fd)
         if link is not None:
-            self._on_link_event(link, events, frames)
+            is_main = self._links[link.peer] is link
+            self._on_link_event(link, events, frames if is_main else control)
         elif fd == self._event:
             with suppress(BlockingIOError):
                 os.eventfd_read(fd)
@@ -388,7 +408,9 @@ class TcpTransport(RefCountedTransport):
         else:
             with handover:
                 agreement = self._handshaking.on_event(fd, self._links)
-                if agreement is not None:
+                if agreement is not None and agreement.is_control:
+                    self._add_control(agreement)
+                elif agreement is not None:
                     self._add_link(agreement)
             self._timer = min(self._timer, self._handshaking.deadline())
         return False
@@ -405,9 +427,14 @@ class TcpTransport(RefCountedTransport):
             self._buffered.append(link)
         if link.has_received:
             self._dialing.peer(link.peer).attempts = 0
+        self.emptied = self.emptied and link.is_drained
         if not well:
             self._counters["frames_refused"] += well is None
-            self._remove_link(link)
+            owner = self._links[link.peer]
+            if link is owner:
+                self._remove_link(link)
+            else:
+                self._remove_control(owner)
 
     # --------------------------------------------------------------------------------------- timers
 
@@ -431,6 +458,8 @@ class TcpTransport(RefCountedTransport):
             self._handshaking.tick(now)
             for where in list(self._dialing.due_endpoints(now)):
                 self._handshaking.dial(where, now)
+            for member, where in self._dialing.due_controls(now):
+                self._handshaking.dial(where, now, control_of=member)
             for where in self._dialing.due_places(now, self._handshaking.room_to_seek()):
                 self._handshaking.dial(where, now)
         self._timer = min(self._handshaking.deadline(), self._check_links_at,
@@ -439,7 +468,7 @@ class TcpTransport(RefCountedTransport):
     def _cut_dead_links(self, now: int) -> int:
         """Cut the links whose peers have vanished; return when to check again."""
         next_scan = now + self._link_timeout // 4
-        for link in self._links.values():
+        for link in self._links_by_fd.values():
             if link.is_up:
                 left = liveness.time_left(link.socket, self._link_timeout)
                 if left == 0:
@@ -462,18 +491,52 @@ class TcpTransport(RefCountedTransport):
             self._remove_link(peer.link)
         peer.numbers.establish(agreement.number)
         peer.host = agreement.host
-        peer.link = link = Link(agreement.socket, record.member, record.endpoint, self._epoll,
-                                self._max_unsent)
-        liveness.set_up(link.socket, self._link_timeout)
-        self._links_by_fd[link.fd] = link
+        peer.link = link = self._new_connection(agreement)
         self._links = {**self._links, link.peer: link}
+        if agreement.dialed is not None and self._control:
+            self._dialing.want_control(link.peer, agreement.dialed)
+            self._timer = 0
         self._dialing.on_found(record.endpoint, record.member)
         self._dialing.on_link(record.member)
         self._counters["links_made"] += 1
         self._new_links.append(link.peer)
 
+    def _new_connection(self, agreement: Agreement) -> Link:
+        record = agreement.peer
+        made = Link(agreement.socket, record.member, record.endpoint, self._epoll,
+                    self._max_unsent, agreement.dialed)
+        liveness.set_up(made.socket, self._link_timeout)
+        self._links_by_fd[made.fd] = made
+        return made
+
+    def _add_control(self, agreement: Agreement) -> None:
+        """Use this connection for the control of the link to its peer, in the place of
+        any other."""
+        link = self._links[agreement.peer.member]
+        if link.control is not None:
+            self._remove_control(link)
+        link.control = self._new_connection(agreement)
+        self._dialing.on_control(link.peer)
+
+    def _remove_control(self, link: Link) -> None:
+        """Close the connection for control of a link. Who dialed the link dials
+        again."""
+        control = link.control
+        assert control is not None
+        with handover:
+            del self._links_by_fd[control.fd]
+            control.close()
+        with self._lock:
+            link.control = None
+            self._add_counters(control)
+        if link.dialed is not None and link.is_up:
+            self._dialing.want_control(link.peer, link.dialed)
+            self._timer = 0
+
     def _remove_link(self, link: Link) -> None:
         """Close a link that has ended, or that another one replaces."""
+        if link.control is not None:
+            self._remove_control(link)
         with handover:
             del self._links_by_fd[link.fd]
             link.close()
