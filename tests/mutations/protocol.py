@@ -497,6 +497,14 @@ MUTATIONS = [
              "        if self.keeping.is_on:\n"
              "            return self.layer.send_window.ring.low\n",
              "", ABSENT),
+    Mutation("who has left in another part of the group is waited for", "Absentees.decide",
+             "not in self.given_up | left", "not in self.given_up",
+             test=DURABLE
+             + "test_a_durable_member_that_leaves_in_one_part_is_absent_in_no_other"),
+    Mutation("who comes back after somebody said LEAVE in its name is never waited for",
+             "Absentees.install", "if self.left[member] < install.id:", "if False:",
+             test=DURABLE
+             + "test_a_durable_member_in_whose_name_somebody_says_leave_is_waited_for_later"),
     Mutation("what departed senders sent is held for members that are there only",
              "Settling.take",
              "change.finished >= change.members and not layer.absentees.known",

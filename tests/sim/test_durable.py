@@ -4,6 +4,7 @@ they stood."""
 import pytest
 
 from ringcast import Digest
+from ringcast.protocols.membership.messages import LEAVE, Leave
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.runs.replay import replay
 from ringcast.sim.runs.run import simulate
@@ -252,6 +253,71 @@ def test_a_durable_member_that_leaves_is_not_absent():
     play["D"].leave()
     play.run(1_000)
     assert "D" not in play["A"].views[-1].names and play.absent() == []
+
+
+def part(play, one, other):
+    """Cut the group in two."""
+    play.cluster.checkers.note_cause()
+    links = [(a, b) for a in one for b in other]
+    play.cluster.network.cut |= {*links, *((b, a) for a, b in links)}
+    if play.cluster.links is not None:
+        play.cluster.links.break_all_cut()
+    play.run(1_000)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("dies", ["", "B", "C"])
+def test_a_durable_member_that_leaves_in_one_part_is_absent_in_no_other(stack, dies):
+    """Whoever coordinates the group that the parts become: those who heard it leave say
+    so. `dies` did not hear of it, or heard it, before the parts meet."""
+    play = Play(stack, names="ABCDE")
+    part(play, "AB", "CDE")
+    assert play.absent("A") == play.absent("B") == ["D"]
+    play["A"].offer(5, 10)
+    play.run(100)
+    play["D"].leave()
+    play.run(1_000)
+    assert "D" not in play["C"].views[-1].names and play.absent("C") == []
+    assert play.absent("A") == ["D"] and play["A"].multicast.unacked() == 5
+    if dies:
+        play[dies].crash()
+        play.run(1_000)
+    play.cluster.heal()
+    play.run(2_000)
+    there = {*"ABCE"} - {dies}
+    assert all({*play[name].views[-1].names} == there for name in there)
+    assert all(play.absent(name) == [] for name in there)
+    assert play["A"].multicast.unacked() == 0
+    assert all(play["D"].incarnation in play[name].members.absentees.left for name in there)
+
+
+def test_one_member_that_hears_a_durable_one_leave_is_enough():
+    play = Play("mcast-udp", names="ABCD")
+    eldest = play["A"].views[-1].coordinator.name
+    hears = next(name for name in "ABC" if name != eldest)
+    play.cluster.checkers.note_cause()
+    play.cluster.network.discard = lambda source, target, datagram: (
+        source == "D" and target != hears)
+    play["D"].leave()
+    play.run(1_000)
+    play["D"].crash()
+    play.run(2_000)
+    assert "D" not in play[eldest].views[-1].names and play.absent(eldest) == []
+
+
+def test_a_durable_member_in_whose_name_somebody_says_leave_is_waited_for_later():
+    play = Play("mcast-udp")
+    a, d = play["A"], play["D"]
+    former = len(a.views)
+    play.cluster.checkers.note_cause()
+    for name in "AB":
+        leaving = d.stack.control(LEAVE, Leave(play[name].members.view_id), 0)
+        play[name].arrive(leaving.data)
+    play.run(3_000)
+    assert "D" not in a.views[former].names and a.views[former].absent == ()
+    assert "D" in a.views[-1].names and not a.members.absentees.left    # it lives, and came back
+    play.die("D")
+    assert play.absent() == ["D"]
 
 
 def test_the_name_of_an_absent_member_is_not_free():

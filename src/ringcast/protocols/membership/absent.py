@@ -10,6 +10,11 @@ The coordinator of a change decides who is absent and who is back. Each INSTALL 
 how much longer an absent member is waited for, so that a successor goes on counting.
 When the time is over, or an operator excludes the member, or what is held of departed
 senders takes too much memory, the next view waits for it no longer.
+
+A durable member may leave in one part of a group while another part has it as
+absent, or while some do not hear it. So those who hear it leave remember that, and
+reports and views pass it on. It is final: who has said LEAVE is in no later view. If it
+is, somebody else has said LEAVE in its name.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,7 +23,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ringcast.config import MAX_MEMBERS
-from ringcast.protocols.membership.messages import Absent, Install
+from ringcast.protocols.latest import Latest
+from ringcast.protocols.membership.messages import Absent, Install, ViewId
 from ringcast.stack import Instant
 
 if TYPE_CHECKING:
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from ringcast.protocols.membership.layer import Membership
 
 MS = 1_000_000                          # nanoseconds
+MOST_LEFT = 64                          # durable members that left, which are remembered
 
 
 class Absentees:
@@ -37,12 +44,24 @@ class Absentees:
         self.known: dict[int, Absent] = {}
         self.until: dict[int, Instant] = {}
         self.given_up: set[int] = set()
+        self.left: Latest[int, ViewId] = Latest(MOST_LEFT)  # the last views they can be in
+
+    def hear_leave(self, member: int, view_id: ViewId) -> None:
+        """Note that a member of our view has said LEAVE, in that view."""
+        if self.layer.members[member].absence:
+            self.left.remember(member, view_id)
 
     def install(self, install: Install, now: Instant) -> None:
         """Note who is absent in a new view."""
         self.known = {each.incarnation: each for each in install.absent}
         self.until = {each.incarnation: now + each.left * MS for each in install.absent}
         self.given_up &= self.known.keys() | self.layer.members.keys()
+        for member in install.left:
+            if member not in self.left:
+                self.left.remember(member, install.id)
+        for member in self.layer.members.keys() & self.left.keys():
+            if self.left[member] < install.id:
+                del self.left[member]
 
     def named(self, name: str) -> Absent | None:
         """Return the absent member that has a name."""
@@ -71,14 +90,16 @@ class Absentees:
             self.given_up.add(member)
         return bool(self.given_up & self.known.keys())
 
-    def left(self, now: Instant) -> list[Absent]:
+    def waited_for(self, now: Instant) -> list[Absent]:
         """Return who is absent, and for how much longer each is waited for."""
         return [Absent(each.name, member, max(0, self.until[member] - now) // MS)
                 for member, each in self.known.items()]
 
     def told(self, install: Install, now: Instant) -> Install:
         """Return our view as we tell it to another group now."""
-        return msgspec.structs.replace(install, absent=self.left(now)) if self.known else install
+        if not self.known:
+            return install
+        return msgspec.structs.replace(install, absent=self.waited_for(now))
 
     def decide(self, change: "Change", offered: Collection[Install], now: Instant) -> None:
         """Write into a view that is decided who is absent and who is back."""
@@ -94,9 +115,11 @@ class Absentees:
                 members |= {seat.name: Absent(seat.name, seat.incarnation, seat.absence)
                             for seat in before.seats
                             if seat.absence and seat.incarnation not in change.left}
-        absent |= {each.name: each for each in self.left(now)}
+        absent |= {each.name: each for each in self.waited_for(now)}
         names = {seat.name for seat in install.seats}
         install.back = [seat.incarnation for seat in install.seats if seat.name in absent]
+        left = {member for report in change.reports.values() for member in report.left}
         install.absent = [each for name, each in (members | absent).items()
-                          if name not in names and each.incarnation not in self.given_up
-                          and each.left > 0][:MAX_MEMBERS]
+                          if name not in names and each.left > 0
+                          and each.incarnation not in self.given_up | left][:MAX_MEMBERS]
+        install.left = sorted(left - change.members)[:MOST_LEFT]

@@ -345,7 +345,8 @@ class Membership(Layer):
         report = Report(prepare.id, self.view_id, self.multicast.prepare(now),
                         list(self.voting.quorums), self.leaving.is_said,
                         None if is_expected else self.install, self.multicast.keeping.low(),
-                        self.multicast.keeping.kept(), self.transfer.standing(now))
+                        self.multicast.keeping.kept(), self.transfer.standing(now),
+                        list(self.absentees.left))
         if sender == mine:
             self.coordinator.take_report(mine, report, now)
         else:

@@ -56,6 +56,8 @@ class Leaving:
         so."""
         layer = self.layer
         if sender in layer.members:
+            if leave.view_id >= layer.view_id:
+                layer.absentees.hear_leave(sender, leave.view_id)
             if leave.view_id == layer.view_id:
                 layer.leavers[sender] = leave.quorums
             elif leave.view_id > layer.view_id:         # it went there without us

@@ -163,6 +163,7 @@ class Install(Seats, array_like=True):
     quorums: Quorums                    # what its members know of primary views
     absent: Annotated[list[Absent], Meta(max_length=MAX_MEMBERS)] = []
     back: Incarnations = []             # members that take the place of an absent one
+    left: Incarnations = []             # durable members that have left: nobody waits for them
 
     @property
     def is_primary(self) -> bool:
@@ -193,6 +194,7 @@ class Report(msgspec.Struct, array_like=True):
     low: Seqno | None = None
     kept: Annotated[dict[int, Kept], Meta(max_length=MAX_STREAMS)] = {}
     standing: Standing | None = None
+    left: Incarnations = []             # durable members that this one has heard to leave
 
 
 class Refuse(msgspec.Struct, array_like=True):
