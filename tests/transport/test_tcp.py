@@ -129,20 +129,21 @@ class Handmade:
     """A peer made by hand: a socket, and the records and frames that the test wants it
     to say."""
 
-    def __init__(self, group, number, connection):
-        self.group, self.number, self.socket = group, number, connection
+    def __init__(self, group, number, connection, key=b""):
+        self.group, self.number, self.socket, self.key = group, number, connection, key
         connection.setblocking(False)
-        self.received = b""
+        self.received = self.said = self.heard = b""
 
     @classmethod
-    def dial(cls, group, number, member, host="127.0.0.1"):
-        return cls(group, number, socket.create_connection(member.transport._own,
-                                                           source_address=(host, 0)))
+    def dial(cls, group, number, member, host="127.0.0.1", key=b""):
+        return cls(group, number, socket.create_connection(
+            member.transport._own, source_address=(host, 0)), key)
 
     def record(self, kind, number, **changes):
         record = Record(**{"kind": kind, "member": self.number, "number": number,
-                           "endpoint": ("127.0.0.1", 9), **changes})
-        return tcp_handshake.encode(self.group, record)
+                           "endpoint": ("127.0.0.1", 9), "nonce": bytes(16), **changes})
+        self.said = tcp_handshake.encode(self.group, record, self.heard, self.key)
+        return self.said
 
     def hear(self, member, size=SIZE):
         """The next `size` bytes, or less at the end."""
@@ -157,7 +158,8 @@ class Handmade:
         return heard
 
     def hear_record(self, member):
-        return tcp_handshake.decode(self.hear(member), self.group)
+        self.heard = self.hear(member)
+        return tcp_handshake.decode(self.heard, self.group, self.said, self.key)
 
     def propose(self, member, number):
         """The answer to a proposal."""
@@ -297,7 +299,8 @@ def test_of_two_ways_to_one_member_one_is_proposed_and_the_other_left(member, pl
         for way in ways:
             way.socket.sendall(way.record(Kind.HELLO, 0))
         heard = [way.hear(a) for way in ways]
-    proposals = [tcp_handshake.decode(each, place["group"]) for each in heard if each]
+    proposals = [tcp_handshake.decode(each, place["group"], way.said)
+                 for way, each in zip(ways, heard, strict=True) if each]
     assert [record.kind for record in proposals] == [Kind.PROPOSE]
     for way in ways:
         way.socket.close()
@@ -565,7 +568,7 @@ def test_a_peer_that_lost_its_link_without_a_word_replaces_it_by_dialing(member,
     forgotten.socket.sendall(frame(2, b"before"))
     run(a, until=lambda: a.payloads() == [b"before"])
     back = handmade(2, a)
-    assert back.propose(a, 1) == Record(Kind.REFUSE, 1, 1, a.transport._own)
+    assert back.propose(a, 1)[:4] == (Kind.REFUSE, 1, 1, a.transport._own)
     assert a.count("links") == 1
     again = handmade(2, a)
     assert again.propose(a, 2).kind == Kind.ACCEPT
@@ -1056,10 +1059,11 @@ def test_garbage_instead_of_a_handshake_is_refused(member, handmade, garbage):
     assert (a.count("handshakes_refused"), a.count("links_made")) == (1, 0)
 
 
-def altered(raw, at, value):
-    raw = bytearray(raw)
+def altered(raw, at, value, before):
+    """The record with another byte, and a check that fits."""
+    raw = bytearray(raw[:-16])
     raw[at] = value
-    return bytes(raw[:-8]) + tcp_handshake._checksum(bytes(raw[:-8]))
+    return bytes(raw) + tcp_handshake._check(bytes(raw), before, b"")
 
 
 @pytest.mark.parametrize("change", ["magic", "version", "kind", "group", "checksum", "nobody",
@@ -1067,9 +1071,10 @@ def altered(raw, at, value):
 def test_a_proposal_that_is_not_for_us_is_refused(member, handmade, place, change):
     a = member(1)
     peer = handmade(2, a, place["group"] ^ 1 if change == "group" else None)
+    peer.hear_record(a)
     good = peer.record(Kind.PROPOSE, 1)
-    said = {"magic": altered(good, 0, 0), "version": altered(good, 4, 2),
-            "kind": altered(good, 5, 9), "group": good,
+    said = {"magic": altered(good, 0, 0, peer.heard), "version": altered(good, 4, 1, peer.heard),
+            "kind": altered(good, 5, 9, peer.heard), "group": good,
             "checksum": good[:-1] + bytes([good[-1] ^ 1]),
             "nobody": peer.record(Kind.PROPOSE, 1, member=0),
             "number": peer.record(Kind.PROPOSE, (1 << 64) - 1)}
@@ -1084,6 +1089,7 @@ def test_no_mixture_of_right_and_wrong_bytes_raises_or_disturbs_others(member, h
     run(a, b, until=all_linked(a, b))
     for number in range(1, 20):
         peer = handmade(2, a)
+        peer.hear_record(a)
         pieces = [peer.record(kind, number) for kind in Kind] + [frame(2, b"2"), frame(3, b"3"),
                                                                  chance.randbytes(20), b""]
         said = peer.record(Kind.PROPOSE, number) * chance.randrange(2)
@@ -1106,6 +1112,27 @@ def altered_anywhere(raw, chance):
     return bytes(raw)
 
 
+def test_a_group_with_a_key_links_to_nobody_without_it(member, handmade, passive):
+    """Nor to one that repeats what a member said on another connection."""
+    key = b"k" * 32
+    a = member(1, key=key, **passive)
+    for wrong in (b"", b"l" * 32):
+        stranger = handmade(2, a, key=wrong)
+        assert stranger.hear_record(a) is None
+        stranger.socket.sendall(stranger.record(Kind.PROPOSE, 1))
+        assert stranger.is_refused(a)
+    friend = handmade(2, a, key=key)
+    assert friend.propose(a, 1).kind == Kind.ACCEPT
+    recorded = friend.said
+    friend.socket.close()
+    run(a, until=lambda: a.count("links") == 0)
+    a = member(1, key=key, **passive)           # a new process, which knows no numbers of links
+    thief = handmade(2, a)
+    assert len(thief.hear(a)) == SIZE
+    thief.socket.sendall(recorded)
+    assert thief.is_refused(a) and a.count("links_made") == 0
+
+
 def test_members_of_two_groups_on_one_range_do_not_link(member, place):
     a, b = member(1), member(2, group=place["group"] ^ 1)
     run(a, b, until=lambda: a.count("handshakes_refused") + b.count("handshakes_refused") >= 2)
@@ -1115,6 +1142,7 @@ def test_members_of_two_groups_on_one_range_do_not_link(member, place):
 def test_who_says_to_be_this_member_is_refused(member, handmade):
     a = member(1)
     peer = handmade(1, a)
+    assert peer.hear_record(a).kind == Kind.HELLO
     peer.socket.sendall(peer.record(Kind.PROPOSE, 1))
     assert peer.is_refused(a) and a.count("self_connections") == 1
 
@@ -1122,6 +1150,7 @@ def test_who_says_to_be_this_member_is_refused(member, handmade):
 def test_a_handshake_that_comes_byte_by_byte_is_understood(member, handmade):
     a = member(1)
     peer = handmade(2, a)
+    assert peer.hear_record(a).kind == Kind.HELLO
     for byte in peer.record(Kind.PROPOSE, 1) + frame(2, b"slowly"):
         peer.socket.sendall(bytes([byte]))
         a.step()

@@ -194,10 +194,21 @@ def test_nobody_takes_the_last_number_at_once():
 
 
 def test_records_are_read_as_they_were_written_and_no_flipped_bit_is_overlooked():
-    record = Record(Kind.PROPOSE, (1 << 64) - 1, HIGHEST, ("127.0.0.1", 65535))
-    raw = encode(7, record)
-    assert len(raw) == SIZE and decode(raw, 7) == record and decode(raw, 8) is None
-    for bit in range(8 * SIZE):
-        flipped = bytearray(raw)
-        flipped[bit // 8] ^= 1 << bit % 8
-        assert decode(bytes(flipped), 7) is None
+    record = Record(Kind.PROPOSE, (1 << 64) - 1, HIGHEST, ("127.0.0.1", 65535), b"n" * 16)
+    for key in (b"", b"k" * 32):
+        raw = encode(7, record, key=key)
+        assert len(raw) == SIZE and decode(raw, 7, key=key) == record
+        assert decode(raw, 8, key=key) is None
+        for bit in range(8 * SIZE):
+            flipped = bytearray(raw)
+            flipped[bit // 8] ^= 1 << bit % 8
+            assert decode(bytes(flipped), 7, key=key) is None
+
+
+def test_a_record_answers_one_record_and_is_made_with_one_key():
+    record = Record(Kind.ACCEPT, 1, 1, ("127.0.0.1", 7700), bytes(16))
+    raw = encode(7, record, before=b"a" * SIZE, key=b"k" * 32)
+    assert decode(raw, 7, b"a" * SIZE, b"k" * 32) == record
+    for before, key in ((b"b" * SIZE, b"k" * 32), (b"a" * SIZE, b"l" * 32), (b"a" * SIZE, b""),
+                        (b"", b"k" * 32)):
+        assert decode(raw, 7, before, key) is None

@@ -35,9 +35,13 @@ link. After HELLO it says CONTROL with the number of the link instead of PROPOSE
 acceptor answers ACCEPT with that number if its link has it, and closes otherwise. A new
 connection for control takes the place of a former one.
 
-Nobody can tell who sent a record: anybody may propose in another member's name. While a
-link is up, its acceptor takes a proposal only from the host where that link ends
-(handshaking.py); another host would have to take over that host's address as well.
+A record has a check, which covers also the record of the other side that it answers,
+and each side puts a *nonce* that it has just drawn into its first record. In a group
+with a secret the check needs a key, so nobody else can make a record, and one that was
+recorded answers nothing. In a group without, anybody may propose in another member's
+name. While a link is up, its acceptor takes a proposal only from the host where that
+link ends (handshaking.py); another host would have to take over that host's address as
+well.
 
 One case remains: a side has switched to a connection that the other side has closed. It
 reads the end of the connection, and dials again. If a side has forgotten its numbers
@@ -48,6 +52,7 @@ refuses it, and says which number to exceed.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import socket
 from enum import IntEnum
 from struct import Struct
@@ -56,13 +61,15 @@ from typing import NamedTuple
 from ringcast.transport.ipv4 import HostPort
 
 MAGIC = b"RCtl"
-VERSION = 1
+VERSION = 2
 HIGHEST = 1 << 62   # numbers above are refused; no honest peer ever comes near
 FARTHEST = 1 << 32  # that a number may be above what a side knows, lest a liar use them all up
 
-_RECORD = Struct("<4sBBHI4sQQ")         # magic, version, kind, port, group, address, member, number
-_CHECK = 8
+# magic, version, kind, port, group, address, member, number, nonce
+_RECORD = Struct("<4sBBHI4sQQ16s")
+_CHECK = 16
 SIZE = _RECORD.size + _CHECK
+NONCE_SIZE = 16
 
 
 class Kind(IntEnum):
@@ -82,30 +89,34 @@ class Record(NamedTuple):
     member: int                         # the sender
     number: int                         # of a link
     endpoint: HostPort                  # where the sender listens
+    nonce: bytes                        # that the sender has drawn for this connection
 
 
-def encode(group: int, record: Record) -> bytes:
-    """Return a record as it is on the wire, SIZE bytes."""
+def encode(group: int, record: Record, before: bytes = b"", key: bytes = b"") -> bytes:
+    """Return a record as it is on the wire, SIZE bytes. `before` is the other side's
+    record that it answers; `key` is the group's, if it has one."""
     host, port = record.endpoint
     raw = _RECORD.pack(MAGIC, VERSION, record.kind, port, group, socket.inet_aton(host),
-                       record.member, record.number)
-    return raw + _checksum(raw)
+                       record.member, record.number, record.nonce)
+    return raw + _check(raw, before, key)
 
 
-def decode(raw: bytes, group: int) -> Record | None:
-    """Return a record from the wire; None if it is damaged, or of another version or
-    group."""
-    magic, version, kind, port, their_group, host, member, number = _RECORD.unpack_from(raw)
-    is_intact = raw[_RECORD.size:] == _checksum(raw[:_RECORD.size])
-    if (magic, version, their_group) != (MAGIC, VERSION, group) or not is_intact:
+def decode(raw: bytes, group: int, before: bytes = b"", key: bytes = b"") -> Record | None:
+    """Return a record from the wire; None if it is damaged or forged, answers another
+    record than `before`, or is of another version or group."""
+    if not hmac.compare_digest(raw[_RECORD.size:], _check(raw[:_RECORD.size], before, key)):
+        return None
+    magic, version, kind, port, their_group, host, member, number, nonce = _RECORD.unpack_from(raw)
+    if (magic, version, their_group) != (MAGIC, VERSION, group):
         return None
     if not member or number > HIGHEST:
         return None
-    return Record(kind, member, number, (socket.inet_ntoa(host), port))
+    return Record(kind, member, number, (socket.inet_ntoa(host), port), nonce)
 
 
-def _checksum(raw: bytes) -> bytes:
-    return hashlib.blake2b(raw, digest_size=_CHECK).digest()
+def _check(raw: bytes, before: bytes, key: bytes) -> bytes:
+    """Return the check of a record: BLAKE2b, which is a MAC if there is a key."""
+    return hashlib.blake2b(before + raw, digest_size=_CHECK, key=key).digest()
 
 
 class LinkNumbers:

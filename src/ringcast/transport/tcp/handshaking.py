@@ -13,6 +13,7 @@ The bytes behind a record are not read here: they belong to the link.
 from __future__ import annotations
 
 import errno
+import secrets
 import select
 import socket
 import time
@@ -22,7 +23,14 @@ from typing import NamedTuple
 
 from ringcast.transport.ipv4 import HostPort
 from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing
-from ringcast.transport.tcp.handshake import SIZE, Kind, Record, decode, encode
+from ringcast.transport.tcp.handshake import (
+    NONCE_SIZE,
+    SIZE,
+    Kind,
+    Record,
+    decode,
+    encode,
+)
 from ringcast.transport.tcp.listening import open_socket
 
 # Linux; the socket module does not name it. It lets ports of former connections be used
@@ -48,6 +56,9 @@ class Handshake:
         self.deadline = deadline
         self.dialed = dialed            # the address; None if the connection was accepted
         self.received = b""
+        self.said = b""                 # our last record ...
+        self.heard = b""                # ... and the peer's, complete
+        self.nonce = secrets.token_bytes(NONCE_SIZE)
         self.peer: Record | None = None     # the peer's HELLO, once we have sent our proposal
         self.number = 0                     # of the proposal, or of the link that wants control
         self.control_of = control_of        # the member, if it was dialed for control
@@ -67,16 +78,17 @@ class Agreement(NamedTuple):
 
 class Handshaking:
     """The handshakes of `member`, which listens at `listener`. Their sockets are
-    watched with `epoll`. In `counters` they count under the names that begin with
-    handshakes or dials, self_connections and accept_errors.
+    watched with `epoll`. `key` is the group's, if it has one. In `counters` they count
+    under the names that begin with handshakes or dials, self_connections and
+    accept_errors.
 
     Single owner: the polling thread.
     """
 
     def __init__(self, group: int, member: int, listener: socket.socket, epoll: select.epoll,
                  dialing: Dialing, timeout: int, buffers: Mapping[int, int],
-                 counters: dict[str, int]) -> None:
-        self._group, self._member = group, member
+                 counters: dict[str, int], key: bytes = b"") -> None:
+        self._group, self._member, self._key = group, member, key
         self._listener, self._epoll, self._dialing = listener, epoll, dialing
         self._own: HostPort = listener.getsockname()
         self._timeout, self._buffers, self._counters = timeout, buffers, counters
@@ -223,9 +235,10 @@ class Handshaking:
     def _send_record(self, shake: Handshake, kind: Kind, number: int) -> bool:
         """Send a record; return False if the connection has failed. The kernel has room
         for a record on a new connection."""
-        record = encode(self._group, Record(kind, self._member, number, self._own))
+        record = Record(kind, self._member, number, self._own, shake.nonce)
+        shake.said = encode(self._group, record, shake.heard, self._key)
         try:
-            return shake.socket.send(record, socket.MSG_NOSIGNAL) == len(record)
+            return shake.socket.send(shake.said, socket.MSG_NOSIGNAL) == SIZE
         except OSError:
             return False
 
@@ -246,7 +259,8 @@ class Handshaking:
         if not part:
             self._close_handshake(shake, "dials_failed" if shake.dialed else "handshakes_refused")
         elif len(shake.received) == SIZE:
-            record, shake.received = decode(shake.received, self._group), b""
+            shake.heard, shake.received = shake.received, b""
+            record = decode(shake.heard, self._group, shake.said, self._key)
             return self._on_record(shake, record, linked)
         return None
 

@@ -96,8 +96,9 @@ class TcpTransport(RefCountedTransport):
         control: kinds of datagrams that pass all others, and may be lost.
         busy_poll: nanoseconds for which a `poll` that is `expecting` a datagram polls
             without sleeping; 0: it sleeps at once.
-        insecure: True allows an interface other than loopback, although nothing is
-            encrypted or authenticated yet.
+        key: authenticates the handshakes of a group that has a secret; its datagrams
+            are sealed before they come here.
+        insecure: True allows an interface other than loopback without a key.
 
     Raises ConfigError for a value outside its range, and TransportError if the machine
     refuses.
@@ -132,10 +133,11 @@ class TcpTransport(RefCountedTransport):
         send_buffer: int = 0,
         control: Collection[int] = (),
         busy_poll: int = 0,
+        key: bytes = b"",
         insecure: bool = False,
     ) -> None:
         super().__init__()      # its `_lock` also guards the counters, and what `wake` does
-        self._loopback = check_interface(interface, insecure).is_loopback
+        self._loopback = check_interface(interface, insecure or bool(key)).is_loopback
         check_range("group", group, 0, (1 << 32) - 1)
         check_range("member", member, 1, (1 << 64) - 1)
         check_range("port", port, 1, 65535)
@@ -167,7 +169,7 @@ class TcpTransport(RefCountedTransport):
         self._counters = dict.fromkeys(COUNTERS, 0)
         self._dialing = Dialing(member, self._own, candidates)
         self._handshaking = Handshaking(group, member, listener, self._epoll, self._dialing,
-                                        int(handshake_timeout * 1e9), buffers, self._counters)
+                                        int(handshake_timeout * 1e9), buffers, self._counters, key)
         self._spin = spin_time(busy_poll)
         self._was_quick = False                 # the last wait ended within that time
         self._links: dict[int, Link] = {}       # by member; replaced as a whole
