@@ -18,6 +18,8 @@ MAX_MEMBERS = 256   # a view, a table of members and an ack map stay small enoug
 MAX_NAME = 64       # bytes of UTF-8 in a member's name
 MAX_RESUME = 1024   # entries of a digest that a returning member may bring
 
+SEAL = 40                               # bytes by which a sealed datagram is longer
+BULK_CHANNEL = 2                        # of sealed datagrams: those that carry messages
 UDP_HEADERS = 28                        # bytes of the IPv4 and UDP headers of a datagram
 MIN_DATAGRAM = 512                      # bytes
 MAX_DATAGRAM = 65_535 - UDP_HEADERS     # of IPv4, without the headers
@@ -184,13 +186,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # listen on.
     port: Annotated[int, Meta(ge=1, le=65_535)] = 7700
 
-    # IPv4 address of the network interface to use; one that is not loopback needs
-    # `insecure`.
+    # IPv4 address of the network interface to use; one that is not loopback needs a
+    # secret, or `insecure`.
     interface: str = "127.0.0.1"
 
-    # Allow an interface other than loopback, although nothing is encrypted or
-    # authenticated.
+    # Allow an interface other than loopback without a secret: everybody on that network
+    # may read and write the group's messages.
     insecure: bool = False
+
+    # What encrypts and authenticates datagrams in a group with a secret; the same at all
+    # members. ChaCha20 is quicker where the processor has no instructions for AES.
+    cipher: Literal["aes-256-gcm", "chacha20-poly1305"] = "aes-256-gcm"
 
     # ------------------------------------------------------------------------------------- UDP
 

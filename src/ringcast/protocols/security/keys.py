@@ -1,0 +1,46 @@
+"""The keys that a group's secret becomes. No key serves two purposes, two groups or two
+ciphers: HKDF makes each from the secret, its purpose, the cipher and the group's name.
+
+Each sender has a key of its own in each epoch, made of the *salt* that the process drew
+when it started, its incarnation and the epoch. So two processes never use one key, and
+numbers that count datagrams are enough as nonces.
+"""
+
+from struct import Struct
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+SECRET_SIZE = 32                        # bytes
+KEY_SIZE = 32
+SALT_SIZE = 16
+TAG_SIZE = 16                           # bytes that the cipher adds
+Cipher = AESGCM | ChaCha20Poly1305
+CIPHERS: dict[str, type[Cipher]] = {"aes-256-gcm": AESGCM, "chacha20-poly1305": ChaCha20Poly1305}
+
+_SENDER = Struct("<16sQI")              # salt, incarnation, epoch
+
+
+class Keys:
+    """The keys of one group, made of SECRET_SIZE random bytes. `hello` authenticates
+    HELLOs, `link` the handshakes of TCP."""
+
+    def __init__(self, secret: bytes, group: str, cipher: str) -> None:
+        assert len(secret) == SECRET_SIZE
+        self._cipher = CIPHERS[cipher]
+        self._senders, self.hello, self.link = (
+            derive(secret, f"ringcast 1 {purpose} {cipher} {group}".encode())
+            for purpose in ("senders", "hello", "link"))
+
+    def __repr__(self) -> str:
+        return "Keys(...)"              # and nothing of them
+
+    def cipher(self, salt: bytes, sender: int, epoch: int) -> Cipher:
+        """Return the cipher of a sender in an epoch."""
+        return self._cipher(derive(self._senders, _SENDER.pack(salt, sender, epoch)))
+
+
+def derive(key: bytes, info: bytes) -> bytes:
+    """Return the key for the purpose `info` (HKDF with SHA-256)."""
+    return HKDF(SHA256(), KEY_SIZE, None, info).derive(key)

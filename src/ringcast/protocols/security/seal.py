@@ -1,0 +1,312 @@
+"""Sealing and opening: every datagram is encrypted and authenticated as a whole, with a
+clear header that is authenticated too.
+
+    header   magic u16 | version u8 | channel u8 | epoch u32 | sender u64 | number u64
+                                                                24 bytes, little endian
+    then     the sealed datagram, 16 bytes longer than the datagram
+
+**A number seals once.** Each sender counts its datagrams in each *channel*: what
+controls the group, messages to everybody, and what goes to one member. The three
+overtake each other on their way, so each has a number and a replay window of its own.
+Channel and number are the nonce. After MOST_SEALED datagrams a new epoch begins, with a
+new key and numbers from 1 on. The key comes from the salt of this process
+(keys.py), so no other process repeats a number under it.
+
+**Who is heard.** A datagram opens only if its sender has answered our challenge
+(hello.py). What comes from somebody else is counted and dropped, and its sender is
+asked, but not often: anybody can send such datagrams. When a sender has answered, the
+layers above are told as of a new connection: what it sent before may be lost.
+
+A state machine like every layer: time, keys and randomness come in.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from cryptography.exceptions import InvalidTag
+
+from ringcast.address import EVERYONE
+from ringcast.config import BULK_CHANNEL, SEAL
+from ringcast.protocols.security.hello import (
+    CHALLENGE_SIZE,
+    MOST_ANSWERS,
+    MOST_ASKED,
+    Hello,
+    decode,
+    encode,
+)
+from ringcast.protocols.security.keys import SALT_SIZE, TAG_SIZE, Cipher, Keys, derive
+from ringcast.protocols.security.replay import ReplayWindow
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+MAGIC, VERSION = 0x5352, 1
+HELLO, CONTROL, BULK, SINGLE = 0, 1, BULK_CHANNEL, 3    # channels
+CHANNELS = (CONTROL, BULK, SINGLE)
+KIND = 3                                # offset of the kind in a datagram that is not sealed yet
+
+HEADER = Struct("<HBBIQQ")
+HEADER_SIZE = HEADER.size
+OVERHEAD = SEAL                         # bytes by which a sealed datagram is longer
+assert OVERHEAD == HEADER_SIZE + TAG_SIZE
+_NONCE = Struct("<IQ")                  # channel, number
+_SENDER = slice(8, 16)                  # of a datagram: the sender, sealed or not
+
+MOST_SEALED = 1 << 22                   # datagrams of one channel in one epoch
+LAST_EPOCH = (1 << 32) - 1
+MOST_SENDERS = 1024                     # that have answered, and are remembered
+ENTROPY = SALT_SIZE + 32                # random bytes that a Seal needs
+
+PAUSE = 10_000_000                      # nanoseconds between two times of asking strangers ...
+LONG_PAUSE = 250_000_000                # ... and after everybody was asked
+BURST = 512                             # HELLOs answered at once, and then one ...
+REFILL = 2_000_000                      # ... in so many nanoseconds
+
+
+@dataclass
+class Counters:
+    """What was dropped, and how many HELLOs there were."""
+
+    datagrams_unsealed: int = 0         # that came without a seal, or with another version's
+    datagrams_unopened: int = 0         # whose seal is broken, or of another key
+    datagrams_replayed: int = 0         # that came before, or are too old to tell
+    datagrams_of_strangers: int = 0     # whose senders have not answered our challenge
+    hellos_sent: int = 0
+    hellos_received: int = 0
+    hellos_refused: int = 0             # that were made without our secret
+
+
+class Epoch:
+    """The key of one sender in one epoch, and what came under it."""
+
+    __slots__ = ("cipher", "windows")
+
+    def __init__(self, cipher: Cipher, floors: Sequence[int]) -> None:
+        self.cipher = cipher
+        self.windows = dict(zip(CHANNELS, map(ReplayWindow, floors), strict=True))
+
+
+class Sender:
+    """A member that has answered our challenge. Of its epochs the present one opens,
+    the one before, and the next one, which begins when a datagram of it has opened."""
+
+    __slots__ = ("epochs", "number", "salt")
+
+    def __init__(self, salt: bytes, number: int, epoch: Epoch) -> None:
+        self.salt, self.number = salt, number
+        self.epochs = {number: epoch}
+
+    def begin(self, number: int) -> None:
+        """Note that a datagram of an epoch has opened."""
+        if number > self.number:
+            self.number = number
+            self.epochs = {each: epoch for each, epoch in self.epochs.items() if each >= number - 1}
+
+
+class Seal:
+    """Seals what `member` sends, and opens what comes to it.
+
+    `entropy` are ENTROPY random bytes that no other process has. `bulk` are the kinds
+    of datagrams that carry messages.
+
+    One thread at a time calls `seal`, and one everything else; the two may be at work at
+    once. But nobody may call `seal` during `hellos`.
+    """
+
+    def __init__(self, keys: Keys, member: int, entropy: bytes, bulk: Collection[int] = ()) -> None:
+        assert len(entropy) == ENTROPY
+        self.keys, self.member, self.bulk = keys, member, bulk
+        self.salt, self._entropy = entropy[:SALT_SIZE], entropy[SALT_SIZE:]
+        self.counters = Counters()
+        self.epoch, self.numbers = 0, dict.fromkeys(CHANNELS, 0)
+        self._cipher = keys.cipher(self.salt, member, self.epoch)
+        self.senders: dict[int, Sender] = {}            # the first that answered first
+        self._challenges = 0                            # drawn so far
+        self._draw_challenge()
+        self._asked: dict[int, None] = {EVERYONE: None}     # to be asked at once
+        self._strangers: dict[int, None] = {}           # to be asked when it is time
+        self._answers: dict[int, bytes] = {}            # challenges to be answered, by incarnation
+        self._ask_after = 0
+        self._allowance, self._refilled = BURST, 0
+        self._linked: dict[int, None] = {}
+
+    def __repr__(self) -> str:
+        return f"Seal({self.member:016x})"
+
+    # ---------------------------------------------------------------------------------- sealing
+
+    def seal(self, packets: "Sequence[tuple[int, Buffer]]") -> list[tuple[int, bytes]]:
+        """Return the packets with sealed datagrams."""
+        return [(dest, self._seal_one(dest, datagram)) for dest, datagram in packets]
+
+    def _seal_one(self, dest: int, datagram: "Buffer") -> bytes:
+        data = datagram if type(datagram) is bytes else bytes(datagram)
+        channel = SINGLE if dest != EVERYONE else BULK if data[KIND] in self.bulk else CONTROL
+        number = self.numbers[channel] = self.numbers[channel] + 1
+        header = HEADER.pack(MAGIC, VERSION, channel, self.epoch, self.member, number)
+        sealed = self._cipher.encrypt(_NONCE.pack(channel, number), data, header)
+        if number == MOST_SEALED:
+            self._begin_epoch()
+        return header + sealed
+
+    def _begin_epoch(self) -> None:
+        """Take a new key, and number datagrams from 1 again."""
+        assert self.epoch < LAST_EPOCH          # 2**54 datagrams: centuries
+        self.epoch += 1
+        self._cipher = self.keys.cipher(self.salt, self.member, self.epoch)
+        self.numbers = dict.fromkeys(CHANNELS, 0)
+
+    # ---------------------------------------------------------------------------------- opening
+
+    def open(self, datagrams: "Sequence[Buffer]", now: int) -> list[bytes]:
+        """Return what is in the datagrams that open. Call `hellos` afterwards."""
+        return [opened for datagram in datagrams
+                if (opened := self._open_one(memoryview(datagram), now)) is not None]
+
+    def _open_one(self, datagram: memoryview, now: int) -> bytes | None:
+        if len(datagram) < OVERHEAD:
+            self.counters.datagrams_unsealed += 1
+            return None
+        magic, version, channel, epoch, sender, number = HEADER.unpack_from(datagram)
+        if magic != MAGIC or version != VERSION or channel > SINGLE:
+            self.counters.datagrams_unsealed += 1
+            return None
+        if channel == HELLO:
+            self._on_hello(bytes(datagram), sender, epoch, now)
+            return None
+        known = self.senders.get(sender)
+        under = None if known is None else self._epoch_of(known, sender, epoch)
+        if known is None or under is None:
+            self.counters.datagrams_of_strangers += 1
+            if sender != self.member and len(self._strangers) <= MOST_ASKED:
+                self._strangers[sender] = None
+            return None
+        opened = self._decrypt(under.cipher, datagram, channel, number)
+        if opened is None or opened[_SENDER] != datagram[_SENDER]:
+            self.counters.datagrams_unopened += 1
+            return None
+        if not under.windows[channel].take(number):
+            self.counters.datagrams_replayed += 1
+            return None
+        known.begin(epoch)
+        return opened
+
+    def _epoch_of(self, known: Sender, sender: int, epoch: int) -> Epoch | None:
+        """Return the key of a sender's epoch; None if it is neither the present one,
+        nor next to it."""
+        under = known.epochs.get(epoch)
+        if under is None and epoch == known.number + 1:
+            under = Epoch(self.keys.cipher(known.salt, sender, epoch), [0] * len(CHANNELS))
+            known.epochs[epoch] = under         # lest somebody makes us derive it again and again
+        return under
+
+    def _decrypt(self, cipher: Cipher, datagram: memoryview, channel: int,
+                 number: int) -> bytes | None:
+        try:
+            return cipher.decrypt(_NONCE.pack(channel, number), datagram[HEADER_SIZE:],
+                                  datagram[:HEADER_SIZE])
+        except InvalidTag:
+            return None
+
+    # ----------------------------------------------------------------------------------- HELLO
+
+    def linked(self, members: Sequence[int]) -> None:
+        """Note new connections to members. Those that have not answered yet are asked,
+        and their connections count when they have."""
+        for member in members:
+            (self._linked if member in self.senders else self._asked)[member] = None
+
+    def lost(self) -> None:
+        """Note that datagrams may be lost that had come: all connections are as new."""
+        self._linked.update(dict.fromkeys(self.senders))
+
+    def take_linked(self) -> list[int]:
+        """Return the members that have a new connection, or have just answered."""
+        linked, self._linked = self._linked, {}
+        return list(linked)
+
+    def _on_hello(self, datagram: bytes, sender: int, epoch: int, now: int) -> None:
+        hello = decode(self.keys.hello, datagram, HEADER_SIZE)
+        if hello is None:
+            self.counters.hellos_refused += 1
+            return
+        if sender == self.member:
+            return
+        self.counters.hellos_received += 1
+        is_new = hello.answers.get(self.member) == self.challenge and (
+            self._learn(sender, epoch, hello))
+        if (EVERYONE in hello.asked or self.member in hello.asked) and (
+                is_new or self._may_answer(now)):
+            self._answers[sender] = hello.challenge
+            if sender not in self.senders:
+                self._asked[sender] = None
+
+    def _learn(self, sender: int, epoch: int, hello: Hello) -> bool:
+        """Open from now on what a sender seals that has answered our challenge. Return
+        False if we do so already.
+
+        A sender may take the place of another process of its incarnation, or of the one
+        that answered first. Then we draw a new challenge: what those have answered
+        counts no more, or they could be put in the new one's place again.
+        """
+        known = self.senders.get(sender)
+        is_same = known is not None and known.salt == hello.salt
+        if known is not None and is_same and epoch <= known.number:
+            return False
+        if (known is not None and not is_same) or len(self.senders) >= MOST_SENDERS:
+            self.senders.pop(sender if known is not None else next(iter(self.senders)))
+            self._draw_challenge()
+        cipher = self.keys.cipher(hello.salt, sender, epoch)
+        self.senders[sender] = Sender(hello.salt, epoch, Epoch(cipher, hello.numbers))
+        self._linked[sender] = None
+        self._strangers.pop(sender, None)
+        self._asked.pop(sender, None)
+        return True
+
+    def _draw_challenge(self) -> None:
+        """Draw a challenge that nobody can know before."""
+        self._challenges += 1
+        info = b"challenge" + self._challenges.to_bytes(8, "little")
+        self.challenge = derive(self._entropy, info)[:CHALLENGE_SIZE]
+
+    def _may_answer(self, now: int) -> bool:
+        """Return whether a HELLO may be answered: anybody can send again one that was
+        recorded."""
+        refills = (now - self._refilled) // REFILL
+        if refills > 0:
+            self._allowance = min(BURST, self._allowance + refills)
+            self._refilled = now
+        self._allowance -= self._allowance > 0
+        return self._allowance > 0
+
+    @property
+    def has_to_say(self) -> bool:
+        """Return whether somebody is to be asked or answered, perhaps only later."""
+        return bool(self._asked or self._answers or self._strangers)
+
+    def hellos(self, now: int) -> list[bytes]:
+        """Return the HELLOs to send to everybody now, before anything else."""
+        asked, self._asked = list(self._asked), {}
+        if self._strangers and now >= self._ask_after:
+            are_few = len(self._strangers) <= MOST_ASKED
+            asked += self._strangers if are_few else [EVERYONE]
+            self._ask_after = now + (PAUSE if are_few else LONG_PAUSE)
+            self._strangers = {}
+        answers, self._answers = list(self._answers.items()), {}
+        count = max(-(-len(asked) // MOST_ASKED), -(-len(answers) // MOST_ANSWERS))
+        return [self._hello(asked[each * MOST_ASKED:][:MOST_ASKED],
+                            dict(answers[each * MOST_ANSWERS:][:MOST_ANSWERS]))
+                for each in range(count)]
+
+    def _hello(self, asked: list[int], answers: dict[int, bytes]) -> bytes:
+        self.counters.hellos_sent += 1
+        header = HEADER.pack(MAGIC, VERSION, HELLO, self.epoch, self.member, 0)
+        return encode(self.keys.hello, header, Hello(
+            self.salt, self.challenge, tuple(self.numbers.values()), asked, answers))
+
+    def status(self) -> dict[str, int]:
+        """Return the counters."""
+        return {**asdict(self.counters), "num_verified": len(self.senders)}

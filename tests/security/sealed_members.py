@@ -1,0 +1,56 @@
+"""Members that seal and open, without a network: what one says is handed to others."""
+
+from random import Random
+
+from ringcast._core import wire
+from ringcast.protocols.security.keys import Keys
+from ringcast.protocols.security.seal import ENTROPY, Seal
+
+SECRET = Random("secret").randbytes(32)
+DATA, ALIVE = 1, 24                     # kinds
+MS = 1_000_000
+
+
+def keys(secret=SECRET, group="g", cipher="aes-256-gcm"):
+    return Keys(secret, group, cipher)
+
+
+class Member(Seal):
+    """A process. Each has random bytes of its own."""
+
+    drawn = 0
+
+    def __init__(self, number, **of_keys):
+        Member.drawn += 1
+        super().__init__(keys(**of_keys), number, Random(Member.drawn).randbytes(ENTROPY), {DATA})
+
+    def say(self, text, dest=0, kind=ALIVE):
+        """A sealed datagram."""
+        datagram = wire.make_datagram(kind, 1, self.member, dest, text)
+        (_, sealed), = self.seal([(dest, datagram)])
+        return sealed
+
+    def hear(self, *datagrams, now=0):
+        """What is in the datagrams that open."""
+        return [each[wire.HEADER_SIZE:] for each in self.open(datagrams, now)]
+
+    def count(self, name):
+        return self.status()[name]
+
+
+def meet(*members, now=0):
+    """Let members exchange HELLOs, until nobody has to say anything."""
+    said = True
+    while said:
+        said = [(member, hello) for member in members for hello in member.hellos(now)]
+        for speaker, hello in said:
+            for member in members:
+                if member is not speaker:
+                    member.open([hello], now)
+
+
+def pair(**of_keys):
+    """Two members that have met."""
+    a, b = Member(1, **of_keys), Member(2, **of_keys)
+    meet(a, b)
+    return a, b
