@@ -5,13 +5,24 @@ A layer is added to a stack here, and a stack to the table. Channel, simulator a
 fuzzer all build their stacks with this file.
 """
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringcast.address import Address
-from ringcast.config import MAX_DATAGRAM, OF_FLUSH, OF_QUORUM, Config, nanoseconds, terms_of
+from ringcast.config import (
+    BULK_CHANNEL,
+    MAX_DATAGRAM,
+    OF_FLUSH,
+    OF_QUORUM,
+    SEAL,
+    Config,
+    nanoseconds,
+    terms_of,
+)
 from ringcast.digest import Digest
+from ringcast.errors import ConfigError
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.membership import Membership
 from ringcast.protocols.membership.ends import Ends
@@ -23,11 +34,15 @@ from ringcast.protocols.multicast.stable import Stable
 from ringcast.protocols.parts import Parts
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
+from ringcast.secret import Secret, read_secret, require_cryptography
 from ringcast.stack import Layer, Stack, group_id
 from ringcast.transport import Transport
 from ringcast.transport.inproc import InprocTransport
 from ringcast.transport.tcp.transport import TcpTransport
 from ringcast.transport.udp import UdpTransport, largest_datagram
+
+if TYPE_CHECKING:
+    from ringcast.protocols.security.keys import Keys
 
 Extra = Callable[[Address, Config, Multicast], Layer]
 
@@ -36,15 +51,16 @@ Extra = Callable[[Address, Config, Multicast], Layer]
 class Carrier:
     """What carries datagrams between members.
 
-    `open` makes a member's transport from the group's name, the member's incarnation
-    and its configuration; it raises what the transport's constructor raises.
-    `largest_datagram` returns the bytes of the largest datagram that this transport
-    will take, for a group and a configuration. A lossless carrier loses datagrams only
-    when a connection breaks. A local one connects members of one process.
+    `open` makes a member's transport from the group's name, the member's incarnation,
+    its configuration, and the group's keys if it has a secret; it raises what the
+    transport's constructor raises. `largest_datagram` returns the bytes of the largest
+    datagram that this transport will take, for a group, a configuration, and whether
+    there is a secret. A lossless carrier loses datagrams only when a connection breaks.
+    A local one connects members of one process.
     """
 
-    open: Callable[[str, int, Config], Transport]
-    largest_datagram: Callable[[str, Config], int] = lambda group, config: MAX_DATAGRAM
+    open: Callable[[str, int, Config, "Keys | None"], Transport]
+    largest_datagram: Callable[[str, Config, bool], int] = lambda *_: MAX_DATAGRAM
     is_lossless: bool = False
     is_local: bool = False
 
@@ -88,33 +104,55 @@ BULK = frozenset(int(kind) for layer in (Mcast, Nakack2, Unicast3, Unreliable)
 CONTROL = frozenset(int(kind) for layer in (Membership, Parts) for kind in layer.kinds)
 
 
-def open_udp(group: str, member: int, config: Config) -> Transport:
+def open_transport(stack: str, group: str, member: int, config: Config,
+                   secret: Secret | None) -> Transport:
+    """Open the transport of a member, sealed if there is a secret. Raises what the
+    transport's constructor raises, and ConfigError for a secret that cannot be used."""
+    carrier = STACKS[stack].carrier
+    if secret is None:
+        return carrier.open(group, member, config, None)
+    key = read_secret(secret)
+    if config.insecure:
+        raise ConfigError("secret= and insecure=True exclude each other; leave out insecure, since "
+                          "datagrams are sealed")
+    require_cryptography("secret=")
+    from ringcast.protocols.security.keys import Keys
+    from ringcast.protocols.security.seal import ENTROPY, Seal
+    from ringcast.transport.sealed import SealedTransport
+
+    keys = Keys(key, group, config.cipher)
+    return SealedTransport(carrier.open(group, member, config, keys),
+                           Seal(keys, member, secrets.token_bytes(ENTROPY), BULK))
+
+
+def open_udp(group: str, member: int, config: Config, keys: "Keys | None") -> Transport:
     """Open a UDP transport."""
     return UdpTransport(
         group_address=multicast_address(group, config), port=config.port,
         interface=config.interface, ttl=config.ttl, receive_buffer=config.receive_buffer,
-        max_datagram=config.max_datagram, bulk=BULK, busy_poll=nanoseconds(config.busy_poll),
-        insecure=config.insecure)
+        max_datagram=config.max_datagram, bulk=BULK if keys is None else [BULK_CHANNEL],
+        busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure or keys is not None)
 
 
-def open_tcp(group: str, member: int, config: Config) -> Transport:
+def open_tcp(group: str, member: int, config: Config, keys: "Keys | None") -> Transport:
     """Open a TCP transport."""
     return TcpTransport(
         group=group_id(group), member=member, interface=config.interface, port=config.port,
         port_range=config.port_range, hosts=[host for host in config.hosts.split(",") if host],
         max_unsent=config.max_unsent, link_timeout=config.link_timeout / 1000,
-        control=CONTROL, busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure)
+        control=CONTROL, busy_poll=nanoseconds(config.busy_poll),
+        key=b"" if keys is None else keys.link, insecure=config.insecure)
 
 
-def open_inproc(group: str, member: int, config: Config) -> Transport:
+def open_inproc(group: str, member: int, config: Config, keys: "Keys | None") -> Transport:
     """Open a transport between members of this process."""
     return InprocTransport(group, receive_buffer=config.receive_buffer)
 
 
-def largest_udp(group: str, config: Config) -> int:
+def largest_udp(group: str, config: Config, is_sealed: bool) -> int:
     """Return the bytes of the largest datagram that the interface carries."""
     return largest_datagram(multicast_address(group, config), config.port, config.interface,
-                            config.insecure)
+                            config.insecure or is_sealed)
 
 
 def multicast_address(group: str, config: Config) -> str:
@@ -138,10 +176,12 @@ STACKS = {
 NETWORKED = tuple(name for name, spec in STACKS.items() if not spec.carrier.is_local)
 
 
-def fitted(config: Config, stack: str, group: str) -> Config:
+def fitted(config: Config, stack: str, group: str, is_sealed: bool) -> Config:
     """Return the configuration that a channel of this group will have, whose datagrams
-    fit the interface. Raises what the transport of `stack` raises."""
-    return config.fitted(STACKS[stack].carrier.largest_datagram(group, config))
+    fit the interface, also when they are sealed. Raises what the transport of `stack`
+    raises."""
+    largest = STACKS[stack].carrier.largest_datagram(group, config, is_sealed)
+    return config.fitted(min(largest, config.max_datagram) - is_sealed * SEAL)
 
 
 def build_stack(name: str, local: Address, config: Config, *, group: str, receive_budget: int,

@@ -58,8 +58,9 @@ from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.protocols import frag
 from ringcast.protocols.membership.until import Until
+from ringcast.secret import Secret
 from ringcast.stack import Effects, Layer
-from ringcast.stacks import STACKS
+from ringcast.stacks import open_transport
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer
 from ringcast.view import View
@@ -101,7 +102,7 @@ class Channel(SendPort):
             negative acks, over UDP multicast; "mcast-tcp" and "nakack2-tcp": the same
             over TCP connections, where nakack2 leaves retransmission to TCP; "inproc":
             acks, between members of one process. UDP and TCP use loopback, unless the
-            options `interface` and `insecure` say otherwise.
+            option `interface` says otherwise.
         on_message: called with each Batch, on a thread of the channel. Without it,
             iterate over the channel.
         on_view: called with each View, on the same thread, at its place between the
@@ -139,6 +140,11 @@ class Channel(SendPort):
         until: called with each View when it is installed, on a thread of the channel
             that may not wait. If it returns True, the channel closes at once with a
             fault, and sends nothing in this view.
+        secret: the path of a file that `ringcast keygen` wrote and only its owner can
+            read; or a function that returns 32 random bytes. All members have the same
+            secret. Everything between them is encrypted and authenticated, and who does
+            not have it can neither read nor join. Off loopback it is required, unless
+            the option `insecure` is set. Needs the package cryptography.
         faults: layers from ringcast.protocols.faults, next to the wire.
         options: all other keywords are options; ringcast.config.Config has each with
             its meaning, unit, range and default.
@@ -163,7 +169,8 @@ class Channel(SendPort):
                  on_state_request: OnStateRequest | None = None, on_state: OnState | None = None,
                  deliver: bool = True, resume: Digest | None = None, durable: bool = False,
                  succession: Succession | None = None, until: Callable[[View], bool] | None = None,
-                 faults: Sequence[Layer] = (), **options: Any) -> None:
+                 secret: Secret | None = None, faults: Sequence[Layer] = (),
+                 **options: Any) -> None:
         self.config = configure(options, stack)
         self.stack = stack
         self.group = arguments.text("group", group)
@@ -181,8 +188,7 @@ class Channel(SendPort):
         incarnation = new_incarnation() if succession is None else succession.next_incarnation()
         self.address = Address(name, incarnation)
         with ExitStack() as undo:               # closes what was opened if the constructor fails
-            carrier = STACKS[stack].carrier
-            self._transport = carrier.open(group, self.address.incarnation, self.config)
+            self._transport = open_transport(stack, group, incarnation, self.config, secret)
             undo.callback(self._transport.close)
             self.config = self.config.fitted(self._transport.max_datagram)
             self._endpoint = Endpoint(

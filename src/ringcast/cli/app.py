@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": ("ringcast.cli.demo.command", "Run the whole system on real data."),
     "join": ("ringcast.cli.join", "Join a group at the terminal."),
     "members": ("ringcast.cli.members", "Show who is in a group, without joining it."),
+    "keygen": ("ringcast.cli.keygen", "Make the secret of a group."),
     "record": ("ringcast.cli.record", "Record the messages of a group in a journal."),
     "journal": ("ringcast.cli.journal", "Show a journal, or remove what is not needed."),
     "publish": ("ringcast.cli.publish", "Send the rows that Spark writes to a group."),

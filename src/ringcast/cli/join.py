@@ -19,7 +19,15 @@ from rich.text import Text
 
 from ringcast import Batch, Channel, ClosedError, Message, NoQuorumError, View
 from ringcast.cli.app import app
-from ringcast.cli.options import AsJson, Discovery, Settings, StackName, printable, settings
+from ringcast.cli.options import (
+    AsJson,
+    Discovery,
+    SecretFile,
+    Settings,
+    StackName,
+    printable,
+    settings,
+)
 
 GLANCE = 0.1            # seconds after which a terminal without input sees why it should end
 PATIENCE = 5.0          # seconds until the last messages are shown
@@ -38,6 +46,7 @@ def join_command(
     partition: Annotated[str, typer.Option(
         help="What goes on when the group comes apart: merge, every part; or primary, only the "
              "part with the majority.")] = "merge",
+    secret_file: SecretFile = None,
     options: Settings = None,
 ) -> None:
     """Join a group, and show its messages and views as they come. Each line of standard
@@ -50,6 +59,7 @@ def join_command(
     With --partition primary, lines wait while this member is cut off from the majority.
     """
     Terminal(as_json).run(partial(Channel, group, name=name, stack=stack, discovery=discovery,
+                                  secret=secret_file,
                                   **{"partition": partition} | settings(options)))
 
 

@@ -44,6 +44,11 @@ StackName = Annotated[str, typer.Option("--stack", callback=check_networked,
                                         help=f"The stack of the group: {', '.join(NETWORKED)}.")]
 
 
+SecretFile = Annotated[Path | None, typer.Option(
+    "--secret-file", metavar="FILE", parser=path,
+    help="The group's secret, a file from `ringcast keygen`: all members have the same.")]
+
+
 Discovery = Annotated[str, typer.Option(
     "--discovery", metavar="HOW",
     help="Where to look for members: multicast, hosts:HOST:PORT,HOST:PORT..., dns:NAME or "

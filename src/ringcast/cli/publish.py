@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import Settings, StackName, path, settings, spinner
+from ringcast.cli.options import SecretFile, Settings, StackName, path, settings, spinner
 from ringcast.outbox.owned import OwnedOutbox
 from ringcast.outbox.publisher import KEEP_PARTS, Publisher, channel_factory
 
@@ -26,6 +26,7 @@ def publish_command(
     keep_parts: Annotated[float, typer.Option(
         help="Seconds after which the file of a failed task is removed.")] = KEEP_PARTS,
     stack: StackName = "mcast-udp",
+    secret_file: SecretFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
 ) -> None:
@@ -39,7 +40,8 @@ def publish_command(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    config, join = channel_factory(group, name=name, stack=stack, **settings(options))
+    config, join = channel_factory(group, name=name, stack=stack, secret=secret_file,
+                                   **settings(options))
     with OwnedOutbox(outbox, group, config) as owned, spinner(quiet) as progress:
         task = progress.add_task(f"publishing {outbox} to {group}")
 

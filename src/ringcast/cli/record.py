@@ -10,7 +10,7 @@ import typer
 
 from ringcast import Channel, ClosedError, View
 from ringcast.cli.app import app
-from ringcast.cli.options import Settings, StackName, path, settings, spinner
+from ringcast.cli.options import SecretFile, Settings, StackName, path, settings, spinner
 from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
 from ringcast.journal.recorder import close_soon, close_when_alone, connected, record, resume_of
 from ringcast.journal.writer import Journal
@@ -31,6 +31,7 @@ def record_command(
     keep_bytes: KeepBytes = None,
     keep_until_committed: KeepUntilCommitted = None,
     stack: StackName = "mcast-udp",
+    secret_file: SecretFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
 ) -> None:
@@ -52,7 +53,7 @@ def record_command(
             close_when_alone(channel, view)
 
         channel = Channel(group, name=name, stack=stack, durable=True, resume=resume_of(journal),
-                          on_view=on_view if stop_when_alone else None,
+                          on_view=on_view if stop_when_alone else None, secret=secret_file,
                           **(settings(options) | {"oob_in_order": True}))
         stopped_by: list[int] = []
 

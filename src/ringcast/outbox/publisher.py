@@ -35,6 +35,7 @@ from ringcast.outbox.owned import OwnedOutbox
 from ringcast.outbox.store import Status
 from ringcast.outbox.stream import Mark, Stream
 from ringcast.outbox.takers import Finished, Takers
+from ringcast.secret import Secret
 from ringcast.stacks import fitted
 
 # Times are in seconds.
@@ -49,7 +50,8 @@ KEEP_PARTS = 86_400.0       # until a part that no batch names is removed
 Join = Callable[[Succession, Callable[[View], bool]], Channel]
 
 
-def channel_factory(group: str, *, name: str, stack: str, **options: Any) -> tuple[Config, Join]:
+def channel_factory(group: str, *, name: str, stack: str, secret: Secret | None = None,
+                    **options: Any) -> tuple[Config, Join]:
     """Return what an OwnedOutbox and a Publisher need, for a member with these
     arguments of Channel: its configuration, and a function that opens its channel.
 
@@ -57,10 +59,10 @@ def channel_factory(group: str, *, name: str, stack: str, **options: Any) -> tup
     until there is room for the next fragment of a large row.
     """
     options = {"frag_timeout": 86_400_000} | options
-    config = fitted(configure(options, stack), stack, group)
+    config = fitted(configure(options, stack), stack, group, secret is not None)
     return config, lambda succession, until: Channel(
         group, name=name, stack=stack, deliver=False, succession=succession, until=until,
-        **options)
+        secret=secret, **options)
 
 
 class Publisher:

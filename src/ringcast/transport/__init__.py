@@ -60,13 +60,13 @@ class Transport(Protocol):
         or are too many are counted and left out.
         """
 
-    def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
+    def poll(self, timeout_ns: int | None, expecting: bool = False) -> Sequence[Buffer]:
         """Return the datagrams that have arrived. If there are none, wait for some, at
         most `timeout_ns` nanoseconds (None: for ever; 0: not at all).
 
         `expecting` says that the caller has nothing else to do: the transport may then
-        poll without sleeping for a moment. May return early and empty. The views are
-        read-only, and valid until the next `poll`.
+        poll without sleeping for a moment. May return early and empty. Views among them
+        are read-only, and valid until the next `poll`.
         """
 
     @property

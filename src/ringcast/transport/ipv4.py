@@ -28,15 +28,15 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
 
 def check_interface(interface: str, insecure: bool) -> ipaddress.IPv4Address:
     """Return the address of one network interface. ConfigError if it is none, or if it
-    is not loopback and the user has not said `insecure` (decision 24)."""
+    is not loopback, and datagrams are neither sealed nor `insecure` (decision 24)."""
     address = parse_address("interface", interface)
     if not names_one_host(address):
         raise ConfigError(f"interface={interface!r} is not the address of one interface; "
                           "`ip -4 address` lists them")
     if not address.is_loopback and not insecure:
-        raise ConfigError(f"interface={interface!r} is not loopback, and ringcast does not encrypt "
-                          "or authenticate yet: say insecure=True if everybody on that network "
-                          "may read and write the group's messages")
+        raise ConfigError(f"interface={interface!r} is not loopback: pass secret=, the path of a "
+                          "file from `ringcast keygen`; or say insecure=True if everybody on that "
+                          "network may read and write the group's messages")
     return address
 
 

@@ -84,11 +84,12 @@ class UdpTransport(RefCountedTransport):
             65,536 .. 1 GiB. What `put` sends beyond is dropped and counted.
         max_datagram: bytes of the largest datagram, 512 .. 65,507. Off loopback it is
             limited to what fits one frame of the interface.
-        bulk: kinds of datagrams that are read after all others.
+        bulk: kinds of datagrams that are read after all others; a sealed datagram has
+            its channel in the place of the kind.
         busy_poll: nanoseconds for which a `poll` that is `expecting` a datagram polls
             without sleeping; 0: it sleeps at once.
-        insecure: True allows an interface other than loopback, although nothing is
-            encrypted or authenticated yet.
+        insecure: True allows an interface other than loopback; False says that the
+            datagrams are not sealed.
 
     Raises ConfigError for a value outside its range, and TransportError if the machine
     refuses: no interface that is up has this address, another program owns the port,

@@ -21,7 +21,14 @@ from ringcast.cli.app import app
 from ringcast.cli.demo import flights, members, pipeline, report
 from ringcast.cli.demo.flights import Figures
 from ringcast.cli.demo.members import DemoPlan, Outcome
-from ringcast.cli.options import Settings, StackName, check_loss, console, settings
+from ringcast.cli.options import (
+    SecretFile,
+    Settings,
+    StackName,
+    check_loss,
+    console,
+    settings,
+)
 from ringcast.config import configure
 
 if TYPE_CHECKING:
@@ -57,6 +64,7 @@ def demo_command(
         "ringcast-demo.html"),
     keep: Annotated[Path | None, typer.Option(
         help="Keep journal, table, outbox and traces in this new directory.")] = None,
+    secret_file: SecretFile = None,
     options: Settings = None,
 ) -> None:
     """Run the whole system on real data. Publishers send flight records over a lossy
@@ -72,7 +80,7 @@ def demo_command(
         loss = LOSS if configure(properties, stack).xmit_interval > 0 else 0.0
     check_loss(loss, stack, properties)
     plan = DemoPlan(f"demo-{os.getpid()}", publishers, messages, loss, seed, properties, stack,
-                len(flights.announcements(messages)))
+                len(flights.announcements(messages)), secret_file)
     plan.channel(members.RECORDER).close(0)     # raises now if the settings are impossible
     began = time.monotonic()
     with workplace(keep) as directory:

@@ -41,6 +41,7 @@ class DemoPlan:
     options: dict[str, Any]
     stack: str = "mcast-udp"
     announcements: int = 0              # that Spark will make of the messages
+    secret: Path | None = None          # the file of the group's secret
 
     @property
     def total(self) -> int:
@@ -63,7 +64,7 @@ class DemoPlan:
     def channel(self, name: str, **kwargs: Any) -> Channel:
         """Open the channel of a member, with its faults."""
         return Channel(self.group, name=name, min_members=len(self.names), stack=self.stack,
-                       faults=self.faults(name), **self.options, **kwargs)
+                       faults=self.faults(name), secret=self.secret, **self.options, **kwargs)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ringcast import MAX_PAYLOAD, ConfigError
 from ringcast.cli.app import app
-from ringcast.cli.options import check_loss, console
+from ringcast.cli.options import SecretFile, check_loss, console
 from ringcast.cli.perf import unicast as perf_unicast
 from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.run import RunError, run_once
@@ -31,6 +31,7 @@ from ringcast.cli.perf.table import (
     write_json,
 )
 from ringcast.config import configure
+from ringcast.secret import read_secret
 from ringcast.stacks import STACKS
 
 MAX_MEMBERS = 16
@@ -98,6 +99,7 @@ def perf(
     interface: Annotated[str | None, typer.Option(help="Address of the interface to use.")] = None,
     insecure: Annotated[bool, typer.Option(
         "--insecure", help="Allow an interface other than loopback, unencrypted.")] = False,
+    secret_file: SecretFile = None,
     receive_buffer: Annotated[int | None, typer.Option(
         help="Bytes of the receive buffer requested for each socket.")] = None,
     capacity: Annotated[int | None, typer.Option(
@@ -120,6 +122,9 @@ def perf(
     5 % loss, and three members that all send. With --members, --senders or --loss, it
     measures that row alone. With several stacks, every row is measured with each of
     them, in turns.
+
+    With --secret-file every row is measured sealed and not sealed, in turns; with
+    --unicast only sealed.
 
     With --unicast one member sends to one other: over UDP between two processes, and
     (inproc) within one process. First it sends as fast as it can, in turns with
@@ -146,15 +151,20 @@ def perf(
     common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed,
               "options": options}
     throughput_sizes = sizes(size or SIZES)
+    secret = None if secret_file is None else str(secret_file)
+    if secret is not None:
+        read_secret(secret)             # raises now if it cannot be used
     if unicast:
         only_multicast(members=members, senders=senders, naive=naive)
         round_trip_sizes = sizes(size or [perf_unicast.ROUND_TRIP_SIZE])
         plans = perf_unicast.plans_of(chosen, throughput_sizes, round_trip_sizes, loss or 0.0,
-                                      common)
+                                      common | {"secret": secret})
     else:
-        plans = [plan_of(scenario, each, name, common) for each in throughput_sizes
+        plans = [plan_of(scenario, each, name, common | {"secret": sealing})
+                 for each in throughput_sizes
                  for scenario in scenarios(members, senders, loss, naive is not False)
-                 for name in stacks_for(scenario, chosen, options)]
+                 for name in stacks_for(scenario, chosen, options)
+                 for sealing in ([None] if scenario.naive or not secret else [None, secret])]
     if json_file:
         check_writable(json_file)
     try:

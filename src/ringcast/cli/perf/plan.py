@@ -23,7 +23,8 @@ class PerfPlan:
 
     Each member is a process; with the stack inproc all are in one. `loss` is the
     probability that a member loses a datagram that reached it. `timeout`, in seconds,
-    limits every wait. `options` are properties of Channel. A `naive` run has the same
+    limits every wait. `options` are properties of Channel; with the file of a `secret`
+    the datagrams are sealed. A `naive` run has the same
     processes without ringcast: one sender, TCP.
     """
 
@@ -39,6 +40,7 @@ class PerfPlan:
     unicast: bool = False
     stack: str = "mcast-udp"
     options: dict[str, Any] = field(default_factory=dict)
+    secret: str | None = None
 
     @property
     def title(self) -> str:
@@ -53,7 +55,8 @@ class PerfPlan:
     def conditions(self) -> list[str]:
         """Return the parts of a title that differ from the default."""
         lossy = [f"{100 * self.loss:g} % lost"] if self.loss > 0 else []
-        return [self.stack] * (self.stack != "mcast-udp") + lossy
+        sealed = ["sealed"] * (self.secret is not None)
+        return [self.stack] * (self.stack != "mcast-udp") + sealed + lossy
 
     @property
     def names(self) -> list[str]:

@@ -51,7 +51,8 @@ class RoundTripPlan(PerfPlan):
     @property
     def title(self) -> str:
         lossy = [f"{100 * self.loss:g} % lost"] if self.loss > 0 else []
-        return ", ".join([f"{self.size:,} B", self.over, *lossy])
+        sealed = ["sealed"] * (self.secret is not None and not self.bare)
+        return ", ".join([f"{self.size:,} B", self.over, *sealed, *lossy])
 
 
 class Talker(Peer):

@@ -1,0 +1,118 @@
+"""A transport whose datagrams are sealed: nothing leaves unsealed, and only what opens
+comes in (protocols/security/seal.py).
+
+It goes round any other transport. To those above it is one: its `links` are the members
+that have proved that they are there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ringcast.address import EVERYONE
+from ringcast.protocols.security.seal import OVERHEAD, Seal
+from ringcast.transport import Transport
+from ringcast.transport.lifetime import check_open
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class SealedTransport:
+    """A `Transport` that seals what goes through `inner`.
+
+    Threads: as `Transport` says. HELLOs and datagrams leave in the order in which they
+    are sealed: a HELLO says which datagrams came before it.
+    """
+
+    def __init__(self, inner: Transport, seal: Seal) -> None:
+        self._inner, self._seal = inner, seal
+        self.lossless = inner.lossless
+        self._sealing = threading.Lock()
+        self._is_forgotten = False
+
+    @property
+    def physical(self) -> str:
+        """See `Transport.physical`."""
+        return self._inner.physical
+
+    @property
+    def max_datagram(self) -> int:
+        """See `Transport.max_datagram`: a sealed datagram is longer."""
+        return self._inner.max_datagram - OVERHEAD
+
+    @property
+    def receive_budget(self) -> int:
+        """See `Transport.receive_budget`."""
+        return self._inner.receive_budget
+
+    def connect(self, routes: Mapping[int, str]) -> None:
+        """See `Transport.connect`."""
+        self._inner.connect(routes)
+
+    def seek(self, addresses: Collection[str]) -> None:
+        """See `Transport.seek`."""
+        self._inner.seek(addresses)
+
+    def poll(self, timeout_ns: int | None, expecting: bool = False) -> Sequence[Buffer]:
+        """See `Transport.poll`. Returns early and empty if nothing that came opens."""
+        self._say_hello()
+        came = self._inner.poll(timeout_ns, expecting)
+        try:
+            self._seal.linked(self._inner.links())
+            opened = self._seal.open(came, time.monotonic_ns())
+            self._say_hello()
+        except BaseException:               # a signal handler's, say
+            self._seal.lost()
+            raise
+        return opened
+
+    def _say_hello(self) -> None:
+        """Ask and answer who is to be asked and answered now."""
+        if self._seal.has_to_say:
+            with self._sealing:
+                hellos = self._seal.hellos(time.monotonic_ns())
+                if hellos:
+                    self._inner.put([(EVERYONE, hello) for hello in hellos])
+
+    @property
+    def emptied(self) -> bool:
+        """See `Transport.emptied`."""
+        return self._inner.emptied
+
+    def links(self) -> list[int]:
+        """See `Transport.links`: members with a new connection that have answered, and
+        members that have just answered."""
+        return self._seal.take_linked()
+
+    def refused(self) -> list[int]:
+        """See `Transport.refused`."""
+        return self._inner.refused()
+
+    def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
+        """See `Transport.put`."""
+        check_open(self._is_forgotten)
+        with self._sealing:
+            self._inner.put(self._seal.seal(packets))
+
+    def wake(self) -> None:
+        """See `Transport.wake`."""
+        self._inner.wake()
+
+    def status(self) -> dict[str, int]:
+        """See `Transport.status`."""
+        return {**self._inner.status(), **self._seal.status()}
+
+    def close(self) -> None:
+        """See `Transport.close`."""
+        self._inner.close()
+
+    def forget(self) -> None:
+        """See `Transport.forget`. A child seals nothing: it would use its parent's
+        numbers again."""
+        self._is_forgotten = True
+        self._sealing = threading.Lock()
+        self._inner.forget()

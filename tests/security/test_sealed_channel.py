@@ -1,0 +1,137 @@
+"""Groups with a secret, over real transports."""
+
+import json
+import logging
+import os
+import subprocess
+from random import Random
+
+import pytest
+from channels import DEFAULTS, PATIENCE, STACKS, Collector, joined, new_group, use_stack
+from ports import free_port
+from processes import RINGCAST, wait_for
+
+from ringcast import Channel, ClosedError, JoinTimeoutError
+from ringcast.cli.members import ask
+from ringcast.secret import write_secret
+
+SECRET = Random("channels").randbytes(32)
+OTHER = Random("others").randbytes(32)
+
+
+@pytest.fixture(params=STACKS)
+def stack(request, monkeypatch):
+    use_stack(monkeypatch, request.param)
+    return request.param
+
+
+def secret():
+    return SECRET
+
+
+@pytest.mark.parametrize("cipher", ["aes-256-gcm", "chacha20-poly1305"])
+def test_a_group_with_a_secret_delivers_what_it_is_sent(stack, cipher):
+    """Also messages to one member, and messages larger than a datagram."""
+    got = {name: Collector(202) for name in "AB"}
+    with joined("AB", {name: {"on_message": got[name]} for name in "AB"}, secret=secret,
+                cipher=cipher) as channels:
+        for channel in channels:
+            channel.send_many([b"%d" % number for number in range(100)])
+            channel.send(bytes(200_000))
+        channels[0].send(b"for B", "B")
+        channels[1].send(b"for A", "A")
+        for each in got.values():
+            each.wait()
+        for channel in channels:
+            status = channel.status()
+            assert status["num_verified"] == 1 and status["hellos_refused"] == 0
+            assert status["malformed"] == status["datagrams_unopened"] == 0
+
+
+@pytest.mark.parametrize("other", [None, lambda: OTHER], ids=["no secret", "another secret"])
+def test_who_has_not_the_secret_is_never_in_a_group_with_those_who_have(stack, other):
+    """Each thinks that it is alone."""
+    group, options = new_group(), {"form_margin": 300, **DEFAULTS}
+    with Channel(group, name="A", secret=secret, **options) as inside:
+        with Channel(group, name="B", secret=other, **options) as outside:
+            assert outside.view.names == ("B",) and inside.view.names == ("A",)
+            with pytest.raises(JoinTimeoutError):
+                Channel(group, name="C", secret=other, min_members=3, **options).connect(0.5)
+            status = inside.status()
+    dropped = ("datagrams_unsealed", "datagrams_of_strangers", "hellos_refused",
+               "handshakes_refused")
+    assert sum(status.get(name, 0) for name in dropped) > 0 and status["num_verified"] == 0
+
+
+def test_a_child_that_inherits_a_channel_seals_nothing(stack):
+    """It would use its parent's numbers again, under the same key."""
+    with joined("AB", secret=secret) as (a, _):
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                a._transport.put([(0, bytes(100))])
+            except ClosedError:
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_no_secret_is_in_what_a_member_says_of_itself(tmp_path, caplog):
+    """Neither the bytes nor their digits: in texts, logs, traces and errors."""
+    caplog.set_level(logging.DEBUG)
+    path = tmp_path / "secret"
+    write_secret(path)
+    digits = path.read_text().strip()
+    with joined("AB", secret=path, trace=str(tmp_path / "traces")) as (a, b):
+        a.send(b"x")
+        keys = a._transport._seal.keys
+        said = [repr(each) for each in (a, a.status(), a.config, a.view, vars(a), keys,
+                                        a._transport, vars(a._transport), a._transport._seal)]
+        try:
+            b.send(b"y", dest="nobody")
+        except Exception as error:
+            said.append(repr(error))
+        secrets = [keys._senders, keys.hello, keys.link]
+    said.append(caplog.text)
+    said += [file.read_bytes().decode("latin-1") for file in (tmp_path / "traces").rglob("*")
+             if file.is_file()]
+    assert len(said) > 10
+    for text in said:
+        assert digits not in text
+        for key in (bytes.fromhex(digits), *secrets):
+            assert key.hex() not in text and key.decode("latin-1") not in text
+            assert repr(key)[2:-1] not in text
+
+
+@pytest.mark.parametrize("stack", [pytest.param("mcast-udp", marks=pytest.mark.udp), "nakack2-tcp"])
+def test_the_commands_join_record_and_members_take_the_file(tmp_path, stack):
+    path, port, group = tmp_path / "secret", free_port(), new_group()
+    write_secret(path)
+    words = ["--stack", stack, "--set", f"port={port}", "--secret-file", str(path)]
+    options = {"stack": stack, "port": port}
+    recorder = subprocess.Popen([*RINGCAST, "record", str(tmp_path / "journal"), "--group", group,
+                                 "--quiet", *words], stdout=subprocess.PIPE)
+    terminal = subprocess.Popen([*RINGCAST, "join", group, "--name", "T", "--json", *words],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        with Channel(group, name="A", secret=path, min_members=3, deliver=False,
+                     **options) as channel:
+            channel.send(b"sealed")
+            listed = subprocess.run([*RINGCAST, "members", group, *words], capture_output=True,
+                                    text=True, timeout=PATIENCE)
+            assert sorted(listed.stdout.split()) == ["A", "T", "recorder"], listed.stderr
+            assert ask(group, stack, "multicast", 0.5, {"port": port}) == []
+            heard = (json.loads(line) for line in terminal.stdout)
+            assert next(each for each in heard if "message" in each)["message"]["payload"] == (
+                "sealed")
+            wait_for(lambda: not channel.status()["num_unacked"])
+        terminal.stdin.close()
+        assert terminal.wait(PATIENCE) == 0
+        recorder.terminate()
+        assert b"1 messages recorded" in recorder.communicate(timeout=PATIENCE)[0]
+    finally:
+        for each in (recorder, terminal):
+            each.kill()
+            each.wait()
