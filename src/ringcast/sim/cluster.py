@@ -4,22 +4,28 @@ its arguments and on the calls alone."""
 import heapq
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from zlib import crc32
 
 from ringcast._core.batch import Batch
 from ringcast.address import EVERYONE, Address
+from ringcast.config import configure
 from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import precedes
+from ringcast.secret import require_cryptography
 from ringcast.sim.checkers import Checkers
 from ringcast.sim.deaths import Deaths
 from ringcast.sim.links import Links
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
+from ringcast.sim.stranger import Stranger
 from ringcast.sim.unicast_log import UnicastLog
 from ringcast.stack import Installed
 from ringcast.stacks import STACKS
 from ringcast.view import View
+
+if TYPE_CHECKING:
+    from ringcast.sim.sealing import Sealing
 
 
 class Observer:
@@ -49,6 +55,9 @@ class Cluster:
     of a stack. All other keywords are options of every member's stack, or arguments of
     Member.
 
+    In a `sealed` group datagrams are sealed; the secret, and all that is random, come from
+    the seed. A stranger listens (stranger.py).
+
     If it `refuses`, members learn soon that a datagram went to a process that is gone,
     as over sockets.
 
@@ -60,7 +69,8 @@ class Cluster:
     member_type: type[Member] = Member  # what start() makes
 
     def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None,
-                 stack: str = "mcast-udp", refuses: bool = False, **options: Any) -> None:
+                 stack: str = "mcast-udp", refuses: bool = False, sealed: bool = False,
+                 **options: Any) -> None:
         self.names = tuple(names)
         self.stack = stack
         self.refuses = refuses
@@ -69,12 +79,21 @@ class Cluster:
         self.rng = Random(f"{seed} members")
         self.thread_rng = Random(f"{seed} threads")
         self._network_rng = Random(f"{seed} network")
+        self.sealing: Sealing | None = None
+        self.stranger: Stranger | None = None
+        if sealed:
+            self.stranger = Stranger(self, Random(f"{seed} stranger"))
         self.network = network or Network()
         self.links = Links(self, Random(f"{seed} links"), Random(f"{seed} control")) if (
             STACKS[stack].is_lossless) else None
         of_members = ("receive_budget", "socket_bytes", "turn_time", "threads")
         self.member_options = {key: options.pop(key) for key in of_members if key in options}
         self.options: dict[str, Any] = options
+        if sealed:
+            require_cryptography("a sealed group")
+            from ringcast.sim import sealing
+
+            self.sealing = sealing.Sealing(seed, configure(options, stack).cipher)
         self.checkers = Checkers(self)
         self.deaths = Deaths(self)
         self.observer = Observer()
@@ -141,6 +160,12 @@ class Cluster:
     def _put_one(self, source: Member, dest: int, datagram: bytes) -> None:
         self.checkers.sent(source, datagram)
         self.observer.sent(source, dest, datagram)
+        self.send(source, dest, source.transport.sealed(dest, datagram))
+
+    def send(self, source: Member, dest: int, datagram: bytes) -> None:
+        """Carry a datagram as it is on the wire, sealed if the group is."""
+        if self.stranger is not None:
+            self.stranger.hear(datagram)
         if self.links is not None:
             for target in self.links.partners(source):
                 if dest in (EVERYONE, target.incarnation):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ringcast.address import Address
-from ringcast.config import configure, nanoseconds
+from ringcast.config import SEAL, configure, nanoseconds
 from ringcast.digest import Digest
 from ringcast.endpoint import Endpoint
 from ringcast.flags import STATE
@@ -68,7 +68,8 @@ class Member:
         self.address = Address(name, cluster.rng.getrandbits(63) + 1)
         self.incarnation = self.address.incarnation
         config = configure(cluster.options | options, cluster.stack)
-        self.config = config.fitted(cluster.network.largest)
+        largest = min(config.max_datagram, cluster.network.largest)
+        self.config = config.fitted(largest - SEAL * (cluster.sealing is not None))
         self.resume: Digest = resume or Digest()
         self.receiving = receiving
         self.durable = durable
@@ -117,6 +118,7 @@ class Member:
 
     def start(self) -> None:
         """Announce the member."""
+        self.transport.say_hello()
         self.endpoint.start(self.now)
         self.turn()
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from ringcast.address import EVERYONE
+
 if TYPE_CHECKING:
     from ringcast.sim.member import Member
 
@@ -27,6 +29,8 @@ class MemberTransport:
         self.refused: dict[int, None] = {}      # members that seem to be gone, in order
         self.routes: dict[int, str] = {}        # where members can be reached
         self.send_full = 0.0
+        sealing = member.cluster.sealing
+        self.seal = None if sealing is None else sealing.seal(member.incarnation)
         self.num_overflows = 0
         self.num_unsent = 0
 
@@ -40,10 +44,25 @@ class MemberTransport:
         return True
 
     def read(self) -> list[bytes]:
-        """Return the datagrams of one turn."""
+        """Return the datagrams of one turn, as SealedTransport does."""
         datagrams, self.arrived = self.arrived[:MAX_DATAGRAMS], self.arrived[MAX_DATAGRAMS:]
         self.num_bytes = sum(map(len, self.arrived))
+        if self.seal is not None:
+            datagrams = self.seal.open(datagrams, self.member.now)
+            self.say_hello()
         return datagrams
+
+    def sealed(self, dest: int, datagram: bytes) -> bytes:
+        """Return a datagram as it is on the wire."""
+        if self.seal is not None:
+            (_, datagram), = self.seal.seal([(dest, datagram)])
+        return datagram
+
+    def say_hello(self) -> None:
+        """Ask and answer who is to be asked and answered now."""
+        if self.seal is not None and self.member.alive:
+            for hello in self.seal.hellos(self.member.now):
+                self.member.cluster.send(self.member, EVERYONE, hello)
 
     @property
     def emptied(self) -> bool:
@@ -53,6 +72,10 @@ class MemberTransport:
     def take_links(self) -> list[int]:
         """Return the members with new connections since the last turn."""
         links, self.new_links = self.new_links, []
+        if self.seal is not None:
+            self.seal.linked(links)
+            self.say_hello()
+            return self.seal.take_linked()
         return links
 
     def take_refused(self) -> list[int]:

@@ -93,7 +93,7 @@ def draw(seed: int, settings: Settings) -> Plan:
         actions += forged_refusals(of_refusals, names, duration)
     return Plan(
         seed=seed, names=names, stack=settings.stack, options=options, network=network,
-        starts=starts, duration=duration, refuses=refuses,
+        starts=starts, duration=duration, refuses=refuses, sealed=settings.sealed,
         threads=pick(settings.threads, rng.choice([0, 0, 0, 1, 2])),
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000]),
         turn_time=rng.choice([0, 10_000, 50_000]),

@@ -89,7 +89,7 @@ class Run:
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network),
                                socket_bytes=plan.socket_bytes, turn_time=plan.turn_time,
                                threads=plan.threads, stack=plan.stack, refuses=plan.refuses,
-                               **plan.options)
+                               sealed=plan.sealed, **plan.options)
         self.config = configure(plan.options, plan.stack)
         self.max_events = MAX_EVENTS
         self.meter: Meter | None = None
@@ -435,10 +435,14 @@ class Run:
                 "num_overflows": member.transport.num_overflows,
                 "num_unsent": member.transport.num_unsent, "num_views": len(member.views),
                 "num_left": member.left}
-            for name, value in (counted | member.stack.status()).items():
+            seal = member.transport.seal
+            counted |= member.stack.status() | (seal.status() if seal is not None else {})
+            for name, value in counted.items():
                 if name not in POINTERS:
                     sums[name] += value
         sums["num_deaths"] = self.cluster.deaths.num_sprung
+        if self.cluster.stranger is not None:
+            sums["num_said_by_strangers"] = self.cluster.stranger.num_said
         sums["num_restarts"] = self.num_restarts
         sums["num_refusals"] = self.cluster.num_refusals
         sums["num_incarnations"] = len(self.cluster.incarnations)

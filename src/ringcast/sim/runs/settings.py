@@ -86,6 +86,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                                             "send, and receive.", "125")] = None
     durable: Annotated[int | None, Help("Members that are expected back when they have "
                                         "died.")] = None
+    sealed: Annotated[bool, Help("Seal the datagrams, as in a group with a secret, and let a "
+                                 "stranger say again what it heard.", True)] = False
     options: dict[str, Any] = {}        # of the stack
 
     def check(self) -> None:
