@@ -27,12 +27,12 @@ class Member(Seal):
     def say(self, text, dest=0, kind=ALIVE):
         """A sealed datagram."""
         datagram = wire.make_datagram(kind, 1, self.member, dest, text)
-        (_, sealed), = self.seal([(dest, datagram)])
-        return sealed
+        ((_, sealed),), = self.seal([(dest, datagram)])
+        return bytes(sealed)
 
     def hear(self, *datagrams, now=0):
         """What is in the datagrams that open."""
-        return [each[wire.HEADER_SIZE:] for each in self.open(datagrams, now)]
+        return [bytes(each[wire.HEADER_SIZE:]) for each in self.open(datagrams, now)]
 
     def count(self, name):
         return self.status()[name]

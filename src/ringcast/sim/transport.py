@@ -48,14 +48,15 @@ class MemberTransport:
         datagrams, self.arrived = self.arrived[:MAX_DATAGRAMS], self.arrived[MAX_DATAGRAMS:]
         self.num_bytes = sum(map(len, self.arrived))
         if self.seal is not None:
-            datagrams = self.seal.open(datagrams, self.member.now)
+            datagrams = list(map(bytes, self.seal.open(datagrams, self.member.now)))
             self.say_hello()
         return datagrams
 
     def sealed(self, dest: int, datagram: bytes) -> bytes:
         """Return a datagram as it is on the wire."""
         if self.seal is not None:
-            (_, datagram), = self.seal.seal([(dest, datagram)])
+            ((_, view),), = self.seal.seal([(dest, datagram)])
+            return bytes(view)
         return datagram
 
     def say_hello(self) -> None:

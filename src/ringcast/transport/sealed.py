@@ -96,7 +96,8 @@ class SealedTransport:
         """See `Transport.put`."""
         check_open(self._is_forgotten)
         with self._sealing:
-            self._inner.put(self._seal.seal(packets))
+            for few in self._seal.seal(packets):
+                self._inner.put(few)
 
     def wake(self) -> None:
         """See `Transport.wake`."""

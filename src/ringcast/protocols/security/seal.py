@@ -20,7 +20,7 @@ layers above are told as of a new connection: what it sent before may be lost.
 A state machine like every layer: time, keys and randomness come in.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -59,6 +59,10 @@ MOST_SEALED = 1 << 22                   # datagrams of one channel in one epoch
 LAST_EPOCH = (1 << 32) - 1
 MOST_SENDERS = 1024                     # that have answered, and are remembered
 ENTROPY = SALT_SIZE + 32                # random bytes that a Seal needs
+
+SEALED_AT_ONCE = 256 << 10              # bytes
+ARENA = 1 << 20                         # bytes
+Packet = tuple[int, memoryview]
 
 PAUSE = 10_000_000                      # nanoseconds between two times of asking strangers ...
 LONG_PAUSE = 250_000_000                # ... and after everybody was asked
@@ -106,6 +110,21 @@ class Sender:
             self.epochs = {each: epoch for each, epoch in self.epochs.items() if each >= number - 1}
 
 
+class Arena:
+    """Memory that is used again and again: a new object of 60 KB for each datagram costs
+    more than to encrypt it, because the pages of freed memory go back to the system."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(bytearray(ARENA))
+
+    def take(self, begin: int, size: int) -> memoryview:
+        """Return `size` bytes behind those that are in use, the first `begin`."""
+        end = begin + size
+        if end <= ARENA:
+            return self._memory[begin:end]
+        return memoryview(bytearray(size))
+
+
 class Seal:
     """Seals what `member` sends, and opens what comes to it.
 
@@ -121,6 +140,7 @@ class Seal:
         self.keys, self.member, self.bulk = keys, member, bulk
         self.salt, self._entropy = entropy[:SALT_SIZE], entropy[SALT_SIZE:]
         self.counters = Counters()
+        self._outgoing, self._incoming = Arena(), Arena()
         self.epoch, self.numbers = 0, dict.fromkeys(CHANNELS, 0)
         self._cipher = keys.cipher(self.salt, member, self.epoch)
         self.senders: dict[int, Sender] = {}            # the first that answered first
@@ -138,19 +158,35 @@ class Seal:
 
     # ---------------------------------------------------------------------------------- sealing
 
-    def seal(self, packets: "Sequence[tuple[int, Buffer]]") -> list[tuple[int, bytes]]:
-        """Return the packets with sealed datagrams."""
-        return [(dest, self._seal_one(dest, datagram)) for dest, datagram in packets]
+    def seal(self, packets: "Sequence[tuple[int, Buffer]]") -> "Iterator[list[Packet]]":
+        """Yield the packets with sealed datagrams, a few at a time: views of memory that
+        is used again for the next few."""
+        few: list[Packet] = []
+        used = 0
+        for dest, datagram in packets:
+            data = memoryview(datagram)
+            size = data.nbytes + OVERHEAD
+            if used + size > SEALED_AT_ONCE and few:
+                yield few
+                few, used = [], 0
+            view = self._outgoing.take(used, size)
+            self._seal_one(dest, data, view)
+            few.append((dest, view))
+            used += size
+        if few:
+            yield few
 
-    def _seal_one(self, dest: int, datagram: "Buffer") -> bytes:
-        data = datagram if type(datagram) is bytes else bytes(datagram)
-        channel = SINGLE if dest != EVERYONE else BULK if data[KIND] in self.bulk else CONTROL
+    def _seal_one(self, dest: int, datagram: memoryview, sealed: memoryview) -> None:
+        """Write a datagram into the memory for the sealed one."""
+        is_bulk = datagram[KIND] in self.bulk
+        channel = SINGLE if dest != EVERYONE else BULK if is_bulk else CONTROL
         number = self.numbers[channel] = self.numbers[channel] + 1
         header = HEADER.pack(MAGIC, VERSION, channel, self.epoch, self.member, number)
-        sealed = self._cipher.encrypt(_NONCE.pack(channel, number), data, header)
+        sealed[:HEADER_SIZE] = header
+        self._cipher.encrypt_into(_NONCE.pack(channel, number), datagram, header,
+                                  sealed[HEADER_SIZE:])
         if number == MOST_SEALED:
             self._begin_epoch()
-        return header + sealed
 
     def _begin_epoch(self) -> None:
         """Take a new key, and number datagrams from 1 again."""
@@ -161,12 +197,19 @@ class Seal:
 
     # ---------------------------------------------------------------------------------- opening
 
-    def open(self, datagrams: "Sequence[Buffer]", now: int) -> list[bytes]:
-        """Return what is in the datagrams that open. Call `hellos` afterwards."""
-        return [opened for datagram in datagrams
-                if (opened := self._open_one(memoryview(datagram), now)) is not None]
+    def open(self, datagrams: "Sequence[Buffer]", now: int) -> list[memoryview]:
+        """Return what is in the datagrams that open: views that are valid until the next
+        call. Call `hellos` afterwards."""
+        opened: list[memoryview] = []
+        used = 0
+        for datagram in datagrams:
+            view = self._open_one(memoryview(datagram), used, now)
+            if view is not None:
+                opened.append(view)
+                used += len(view)
+        return opened
 
-    def _open_one(self, datagram: memoryview, now: int) -> bytes | None:
+    def _open_one(self, datagram: memoryview, used: int, now: int) -> memoryview | None:
         if len(datagram) < OVERHEAD:
             self.counters.datagrams_unsealed += 1
             return None
@@ -184,15 +227,21 @@ class Seal:
             if sender != self.member and len(self._strangers) <= MOST_ASKED:
                 self._strangers[sender] = None
             return None
-        opened = self._decrypt(under.cipher, datagram, channel, number)
-        if opened is None or opened[_SENDER] != datagram[_SENDER]:
+        opened = self._incoming.take(used, len(datagram) - OVERHEAD)
+        try:
+            under.cipher.decrypt_into(_NONCE.pack(channel, number), datagram[HEADER_SIZE:],
+                                      datagram[:HEADER_SIZE], opened)
+        except InvalidTag:
+            self.counters.datagrams_unopened += 1
+            return None
+        if opened[_SENDER] != datagram[_SENDER]:
             self.counters.datagrams_unopened += 1
             return None
         if not under.windows[channel].take(number):
             self.counters.datagrams_replayed += 1
             return None
         known.begin(epoch)
-        return opened
+        return opened.toreadonly()
 
     def _epoch_of(self, known: Sender, sender: int, epoch: int) -> Epoch | None:
         """Return the key of a sender's epoch; None if it is neither the present one,
@@ -202,14 +251,6 @@ class Seal:
             under = Epoch(self.keys.cipher(known.salt, sender, epoch), [0] * len(CHANNELS))
             known.epochs[epoch] = under         # lest somebody makes us derive it again and again
         return under
-
-    def _decrypt(self, cipher: Cipher, datagram: memoryview, channel: int,
-                 number: int) -> bytes | None:
-        try:
-            return cipher.decrypt(_NONCE.pack(channel, number), datagram[HEADER_SIZE:],
-                                  datagram[:HEADER_SIZE])
-        except InvalidTag:
-            return None
 
     # ----------------------------------------------------------------------------------- HELLO
 

@@ -17,17 +17,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from ringcast._core.wire import HEADER_SIZE
 from ringcast.config import MAX_DATAGRAM
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 READ = 256 << 10        # bytes taken from one link in one poll; 128 KiB .. 1 MiB were equally fast
 SPARE_BUFFERS = 8       # kept while nobody reads into them
 GATHER = 1024           # buffers of one sendmsg (IOV_MAX)
+
+Piece = bytes | memoryview              # of what is sent
 
 _HEAD = Struct("<I8xQ")                 # a frame's length, and the sender in its datagram's header
 _LENGTH = Struct("<I")
@@ -72,7 +70,7 @@ class Link:
         self._epoll = epoll
         # Guards the queue, the sending side of the socket, and what epoll watches.
         self._lock = threading.Lock()
-        self._queue: deque[Buffer] = deque()
+        self._queue: deque[Piece] = deque()
         self._unsent = 0                # bytes in the queue
         self._watched = select.EPOLLIN  # as the socket was registered for the handshake
         self._buffer: ReadBuffer | None = None
@@ -92,16 +90,16 @@ class Link:
         """Return how many bytes wait in the queue."""
         return self._unsent
 
-    def put(self, buffers: Sequence[bytes], frames: int, size: int) -> bool:
-        """Send the frames, and queue what the kernel does not take. Return False if the
-        link is not up any more."""
+    def put(self, buffers: Sequence[Piece], frames: int, size: int) -> bool:
+        """Send the frames, and queue a copy of what the kernel does not take. Return
+        False if the link is not up any more."""
         with self._lock:
             if not self.is_up:
                 return False
             self.frames_sent += frames
             self.bytes_sent += size
             if self._queue:
-                self._queue.extend(buffers)
+                self._queue.extend(map(bytes, buffers))
                 self._unsent += size
             else:
                 self._send_now(buffers, size)
@@ -110,7 +108,7 @@ class Link:
                 self._cut()
         return True
 
-    def _send_now(self, buffers: Sequence[bytes], size: int) -> None:
+    def _send_now(self, buffers: Sequence[Piece], size: int) -> None:
         for start in range(0, len(buffers), GATHER):
             some = buffers[start:start + GATHER]
             sent = self._sendmsg(some)
@@ -119,13 +117,13 @@ class Link:
                 return
             rest = _rest_after(some, sent)
             if rest:
-                self._queue.extend(rest)
-                self._queue.extend(buffers[start + GATHER:])
+                self._queue.extend(map(bytes, rest))
+                self._queue.extend(map(bytes, buffers[start + GATHER:]))
                 self._unsent = size
                 self._watch()
                 return
 
-    def _sendmsg(self, buffers: Sequence[Buffer]) -> int:
+    def _sendmsg(self, buffers: Sequence[Piece]) -> int:
         """Return how many bytes the kernel took. An error ends the link, and epoll
         tells the polling thread."""
         try:
@@ -281,10 +279,10 @@ class Link:
         self.close()
 
 
-def _rest_after(buffers: Sequence[Buffer], sent: int) -> list[Buffer]:
+def _rest_after(buffers: Sequence[Piece], sent: int) -> list[Piece]:
     """Return the buffers without their first `sent` bytes."""
     for index, buffer in enumerate(buffers):
-        size = len(buffer)              # type: ignore[arg-type]
+        size = len(buffer)
         if sent < size:
             return [memoryview(buffer)[sent:] if sent else buffer, *buffers[index + 1:]]
         sent -= size

@@ -49,7 +49,7 @@ from ringcast.transport.lifetime import RefCountedTransport, handover, spin_time
 from ringcast.transport.tcp import liveness
 from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing
 from ringcast.transport.tcp.handshaking import Agreement, Handshaking
-from ringcast.transport.tcp.link import Link, ReadBuffer
+from ringcast.transport.tcp.link import Link, Piece, ReadBuffer
 from ringcast.transport.tcp.listening import listen
 
 if TYPE_CHECKING:
@@ -231,14 +231,14 @@ class TcpTransport(RefCountedTransport):
         finally:
             self._end_use()
 
-    def _batches(self, packets: Sequence[tuple[int, Buffer]]) -> dict[Link, list[bytes]]:
+    def _batches(self, packets: Sequence[tuple[int, Buffer]]) -> dict[Link, list[Piece]]:
         """Return the buffers for each connection, in order. Raises before anything is
         sent."""
         links = self._links
-        batches: dict[Link, list[bytes]] = {}
+        batches: dict[Link, list[Piece]] = {}
         unlinked = 0
         for dest, given in packets:
-            datagram = given if type(given) is bytes else bytes(memoryview(given))
+            datagram = given if type(given) is bytes else memoryview(given).cast("B")
             size = self._frame_length(datagram)
             if dest == EVERYONE:
                 targets: Collection[Link] = links.values()
@@ -254,7 +254,7 @@ class TcpTransport(RefCountedTransport):
             self._count("send_unlinked", unlinked)
         return batches
 
-    def _frame_length(self, datagram: bytes) -> bytes:
+    def _frame_length(self, datagram: Piece) -> bytes:
         """Return a datagram's length as it is in a frame; raise if it cannot be
         sent."""
         size = len(datagram)
