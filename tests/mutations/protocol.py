@@ -98,6 +98,9 @@ LOSS = "tests/sim/test_loss.py::"
 CHANGE = "tests/protocols/membership/test_change.py::"
 DURABLE = "tests/sim/test_durable.py::"
 PRIMARY = "tests/protocols/membership/test_primary.py::"
+THREATS = "tests/security/test_threats.py::"
+SEAL = "tests/security/test_seal.py::"
+HANDSHAKE = "tests/transport/test_tcp_handshake.py::"
 FLUSH = "tests/protocols/multicast/test_flush.py::"
 GAPS = "tests/protocols/test_retransmission.py::"
 MCAST = "tests/protocols/multicast/test_mcast.py::"
@@ -530,6 +533,69 @@ MUTATIONS = [
     Mutation("put a cut into the middle of a large message", "Flush.prepare",
              "stream.boundary(seqno)", "seqno",
              test=FLUSH + "test_a_joiner_gets_a_large_message_that_is_on_its_way_when_it_comes"),
+    # --------------------------------------------------------------------------------- the seal
+    Mutation("open what is not sealed", "Seal._open_one",
+             "            self.counters.datagrams_unsealed += 1\n            return None\n"
+             "        if channel == HELLO",
+             "            self.counters.datagrams_unsealed += 1\n            return datagram\n"
+             "        if channel == HELLO",
+             test=THREATS + "test_what_is_not_sealed_does_not_come_in"),
+    Mutation("believe a HELLO that was not made with the secret", "read_hello",
+             "not hmac.compare_digest(check, _mac(key, said))", "False",
+             test=THREATS + "test_of_a_hello_no_flipped_bit_is_believed"),
+    Mutation("open what comes from somebody who has not answered", "Seal._on_hello",
+             "hello.answers.get(self.member) == self.challenge", "True",
+             test=THREATS + "test_recorded_hellos_do_not_bring_a_dead_process_back"),
+    Mutation("open what a member sent before it answered", "Seal._learn",
+             "Epoch(cipher, hello.numbers)", "Epoch(cipher, [0, 0, 0])",
+             test=THREATS + "test_what_was_said_before_a_member_started_does_not_open_there"),
+    Mutation("open a datagram twice", "ReplayWindow.take",
+             "or self.seen >> -ahead & 1", "",
+             test=THREATS + "test_ten_thousand_recorded_datagrams_change_nothing"),
+    Mutation("open what is older than the window", "ReplayWindow.take",
+             "-ahead >= SIZE or self.seen >> -ahead & 1", "self.seen >> -ahead & 1",
+             test=SEAL + "test_the_window_remembers_so_many_numbers_and_no_more"),
+    Mutation("one window for all channels", "Epoch.__init__",
+             "dict(zip(CHANNELS, map(ReplayWindow, floors), strict=True))",
+             "dict.fromkeys(CHANNELS, ReplayWindow(min(floors)))",
+             test=SEAL + "test_each_channel_counts_for_itself_so_that_one_may_wait_behind_another"),
+    Mutation("take the nonce from the number alone", "Seal._seal_one",
+             "_NONCE.pack(channel, number)", "_NONCE.pack(0, number)",
+             test=THREATS + "test_in_a_thousand_starts_no_key_meets_a_number_twice"),
+    Mutation("make keys without the salt of the process", "Keys.cipher",
+             "_SENDER.pack(salt, sender, epoch)", "_SENDER.pack(bytes(16), sender, epoch)",
+             test=THREATS + "test_in_a_thousand_starts_no_key_meets_a_number_twice"),
+    Mutation("make keys without the group", "Keys.__init__", "{cipher} {group}", "{cipher}",
+             test=THREATS + "test_another_secret_group_or_cipher_opens_nothing_and_does_not_join"
+             "[group]"),
+    Mutation("seal with one key for ever", "Seal._seal_one", "number == MOST_SEALED", "False",
+             test=SEAL
+             + "test_after_so_many_datagrams_a_new_key_seals_and_the_old_one_opens_for_a_while"),
+    Mutation("number datagrams again under the same key", "Seal._begin_epoch",
+             "self._cipher = self.keys.cipher(self.salt, self.member, self.epoch)", "pass",
+             test=THREATS + "test_in_a_thousand_starts_no_key_meets_a_number_twice"),
+    Mutation("leave the header out of what is authenticated", "Seal._seal_one",
+             "datagram, header, sealed", "datagram, None, sealed",
+             test=SEAL + "test_what_one_seals_the_other_opens"),
+    Mutation("seal in another one's name", "Seal._open_one",
+             "opened[_SENDER] != datagram[_SENDER]", "False",
+             test=THREATS + "test_no_member_seals_in_another_ones_name"),
+    Mutation("keep the challenge that a forgotten member has answered", "Seal._learn",
+             "self._draw_challenge()", "pass",
+             test=SEAL + "test_the_oldest_makes_room_and_what_it_sent_opens_no_more"),
+    Mutation("answer every HELLO", "Seal._may_answer", "return self._allowance > 0", "return True",
+             test=SEAL + "test_recorded_questions_are_answered_only_so_often"),
+    Mutation("ask strangers at once", "Seal.hellos",
+             "self._strangers and now >= self._ask_after", "self._strangers",
+             test=SEAL + "test_who_sends_garbage_in_many_names_is_asked_rarely"),
+    Mutation("derive the key of a forged epoch each time", "Seal._epoch_of",
+             "known.epochs[epoch] = under", "pass",
+             test=SEAL + "test_the_next_epoch_is_made_once_however_often_somebody_forges_it"),
+    Mutation("seal from two threads at once", "SealedTransport.put",
+             "with self._sealing:", "if True:",
+             test=THREATS + "test_threads_that_send_at_once_never_use_a_number_twice"),
+    Mutation("take a record that answers another one", "_check", "before + raw", "raw",
+             test=HANDSHAKE + "test_a_record_answers_one_record_and_is_made_with_one_key"),
 ]
 
 

@@ -28,7 +28,7 @@ MOST_ASKED, MOST_ANSWERS = 8, 14        # in one HELLO, which fits the smallest 
 _BODY = Struct("<16s16s3QBB")           # salt, challenge, numbers, how many asked and answers
 _ASKED = Struct("<Q")
 _ANSWER = Struct("<Q16s")
-_CHECK = 16
+_MAC = 16
 
 
 class Hello(NamedTuple):
@@ -42,7 +42,7 @@ class Hello(NamedTuple):
     answers: dict[int, bytes]           # challenges of others, by incarnation
 
 
-def encode(key: bytes, header: bytes, hello: Hello) -> bytes:
+def write_hello(key: bytes, header: bytes, hello: Hello) -> bytes:
     """Return a HELLO with this header as a datagram."""
     assert len(hello.salt) == SALT_SIZE and len(hello.challenge) == CHALLENGE_SIZE
     raw = b"".join((
@@ -50,14 +50,14 @@ def encode(key: bytes, header: bytes, hello: Hello) -> bytes:
                            len(hello.answers)),
         *map(_ASKED.pack, hello.asked),
         *(_ANSWER.pack(*answer) for answer in hello.answers.items())))
-    return raw + _check(key, raw)
+    return raw + _mac(key, raw)
 
 
-def decode(key: bytes, raw: bytes, header_size: int) -> Hello | None:
+def read_hello(key: bytes, raw: bytes, header_size: int) -> Hello | None:
     """Return what a HELLO says; None if it was not made with this key. Nothing else of
     it is read before that is known."""
-    said, check = raw[:-_CHECK], raw[-_CHECK:]
-    if not hmac.compare_digest(check, _check(key, said)):
+    said, check = raw[:-_MAC], raw[-_MAC:]
+    if not hmac.compare_digest(check, _mac(key, said)):
         return None
     body = said[header_size:]
     if len(body) < _BODY.size:
@@ -71,5 +71,5 @@ def decode(key: bytes, raw: bytes, header_size: int) -> Hello | None:
                  dict(_ANSWER.iter_unpack(body[answers_at:])))
 
 
-def _check(key: bytes, raw: bytes) -> bytes:
-    return hmac.digest(key, raw, "sha256")[:_CHECK]
+def _mac(key: bytes, raw: bytes) -> bytes:
+    return hmac.digest(key, raw, "sha256")[:_MAC]

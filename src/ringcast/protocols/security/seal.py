@@ -34,8 +34,8 @@ from ringcast.protocols.security.hello import (
     MOST_ANSWERS,
     MOST_ASKED,
     Hello,
-    decode,
-    encode,
+    read_hello,
+    write_hello,
 )
 from ringcast.protocols.security.keys import SALT_SIZE, TAG_SIZE, Cipher, Keys, derive
 from ringcast.protocols.security.replay import ReplayWindow
@@ -270,7 +270,7 @@ class Seal:
         return list(linked)
 
     def _on_hello(self, datagram: bytes, sender: int, epoch: int, now: int) -> None:
-        hello = decode(self.keys.hello, datagram, HEADER_SIZE)
+        hello = read_hello(self.keys.hello, datagram, HEADER_SIZE)
         if hello is None:
             self.counters.hellos_refused += 1
             return
@@ -345,7 +345,7 @@ class Seal:
     def _hello(self, asked: list[int], answers: dict[int, bytes]) -> bytes:
         self.counters.hellos_sent += 1
         header = HEADER.pack(MAGIC, VERSION, HELLO, self.epoch, self.member, 0)
-        return encode(self.keys.hello, header, Hello(
+        return write_hello(self.keys.hello, header, Hello(
             self.salt, self.challenge, tuple(self.numbers.values()), asked, answers))
 
     def status(self) -> dict[str, int]:
