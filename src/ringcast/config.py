@@ -194,8 +194,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # may read and write the group's messages.
     insecure: bool = False
 
-    # What encrypts and authenticates datagrams in a group with a secret; the same at all
-    # members. ChaCha20 is quicker where the processor has no instructions for AES.
+    # What encrypts and authenticates datagrams in a group with a secret; the same at
+    # all members. ChaCha20 is quicker where the processor has no instructions for AES.
     cipher: Literal["aes-256-gcm", "chacha20-poly1305"] = "aes-256-gcm"
 
     # ------------------------------------------------------------------------------------- UDP

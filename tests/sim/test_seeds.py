@@ -28,11 +28,14 @@ KINDS = {
     # NAKACK2 without retransmission; it is switched on and off.
     "torn": ({"breaks": 50, "switches": 4, "messages": 300, "unicast": 0,
               "options": {"xmit_interval": 0}}, ["nakack2-tcp"], 8),
+    # A stranger says again what it heard (EVERYTHING has what came of that).
+    "sealed": ({"sealed": True, "messages": 300}, STACKS, 4),
     "slow": ({"slow": 3, "crashes": 1, "messages": 300, "options": {"xmit_interval": 0}},
              ["nakack2-tcp"], 8),
 }
 # Of these, `make test` runs only the first seeds. It runs all seeds that failed once.
-QUICK = {("drawn", stack, 0) for stack in STACKS} | {("torn", "nakack2-tcp", 0)}
+QUICK = {("drawn", stack, 0) for stack in STACKS} | {("torn", "nakack2-tcp", 0),
+                                                     ("sealed", "mcast-udp", 0)}
 
 # What all seeds must have reached together, or they have not tested it: counters of the
 # stacks, of the network, of the processes.
@@ -46,7 +49,9 @@ EVERYTHING = [
     "num_queue_dropped", "num_dropped_for_resync", "resyncs_sent", "resyncs_received",
     "votes_received", "stability_received", "unicast_msgs_delivered", "unicast_duplicates",
     "unicast_early", "unicast_late", "unicast_undelivered", "unicast_xmit_rsps_sent",
-    "unicast_highest_resent", "syncs_sent", "syncs_answered", "closes_received"]
+    "datagrams_replayed", "datagrams_unopened", "datagrams_of_strangers", "datagrams_unsealed",
+    "hellos_refused", "num_said_by_strangers", "unicast_highest_resent", "syncs_sent",
+    "syncs_answered", "closes_received"]
 
 # Seeds that failed once, and why.
 KEPT = [

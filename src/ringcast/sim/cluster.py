@@ -55,8 +55,8 @@ class Cluster:
     of a stack. All other keywords are options of every member's stack, or arguments of
     Member.
 
-    In a `sealed` group datagrams are sealed; the secret, and all that is random, come from
-    the seed. A stranger listens (stranger.py).
+    In a `sealed` group datagrams are sealed; the secret, and all that is random, come
+    from the seed. A stranger listens (stranger.py).
 
     If it `refuses`, members learn soon that a datagram went to a process that is gone,
     as over sockets.

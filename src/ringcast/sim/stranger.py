@@ -1,6 +1,6 @@
-"""A stranger in a sealed group: it hears all that is sent, does not know the secret, and
-says what it has heard again, whole or damaged, to anybody and at any time. Nothing that
-it does may have an effect.
+"""A stranger in a sealed group: it hears all that is sent, does not know the secret,
+and says what it has heard again, whole or damaged, to anybody and at any time. Nothing
+that it does may have an effect.
 """
 
 from random import Random

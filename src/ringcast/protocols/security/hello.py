@@ -1,9 +1,9 @@
 """HELLO: members prove to each other that they are there now.
 
-    A                                          B
-    HELLO, my challenge, I ask everybody  ->
-                                          <-   HELLO, my challenge, I ask A, my answer to A
-    HELLO, my challenge, my answer to B   ->
+    A                                      B
+    HELLO: my challenge, I ask all     ->
+                                       <-  HELLO: my challenge, I ask A, answer to A
+    HELLO: my challenge, answer to B   ->
 
 An answer repeats the challenge of the one who asked. Only who knows the group's secret
 can make a HELLO, and none that was made before the challenge was drawn can have the

@@ -10,7 +10,7 @@ _ALL = (1 << SIZE) - 1
 
 
 class ReplayWindow:
-    """Accepts each number above `floor` once, as long as it is among the latest SIZE."""
+    """Accepts each number above `floor` once, while it is among the latest SIZE."""
 
     __slots__ = ("highest", "seen")
 

@@ -111,8 +111,8 @@ class Sender:
 
 
 class Arena:
-    """Memory that is used again and again: a new object of 60 KB for each datagram costs
-    more than to encrypt it, because the pages of freed memory go back to the system."""
+    """Memory that is used again and again. A new object of 60 KB for each datagram
+    costs more than to encrypt it: the pages of freed memory go back to the system."""
 
     def __init__(self) -> None:
         self._memory = memoryview(bytearray(ARENA))
@@ -131,8 +131,8 @@ class Seal:
     `entropy` are ENTROPY random bytes that no other process has. `bulk` are the kinds
     of datagrams that carry messages.
 
-    One thread at a time calls `seal`, and one everything else; the two may be at work at
-    once. But nobody may call `seal` during `hellos`.
+    One thread at a time calls `seal`, and one everything else; the two may be at work
+    at once. But nobody may call `seal` during `hellos`.
     """
 
     def __init__(self, keys: Keys, member: int, entropy: bytes, bulk: Collection[int] = ()) -> None:
@@ -159,8 +159,8 @@ class Seal:
     # ---------------------------------------------------------------------------------- sealing
 
     def seal(self, packets: "Sequence[tuple[int, Buffer]]") -> "Iterator[list[Packet]]":
-        """Yield the packets with sealed datagrams, a few at a time: views of memory that
-        is used again for the next few."""
+        """Yield the packets with sealed datagrams, a few at a time: views of memory
+        that is used again for the next few."""
         few: list[Packet] = []
         used = 0
         for dest, datagram in packets:
@@ -198,8 +198,8 @@ class Seal:
     # ---------------------------------------------------------------------------------- opening
 
     def open(self, datagrams: "Sequence[Buffer]", now: int) -> list[memoryview]:
-        """Return what is in the datagrams that open: views that are valid until the next
-        call. Call `hellos` afterwards."""
+        """Return what is in the datagrams that open: views that are valid until the
+        next call. Call `hellos` afterwards."""
         opened: list[memoryview] = []
         used = 0
         for datagram in datagrams:
