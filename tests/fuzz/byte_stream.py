@@ -68,7 +68,7 @@ def handshake(program: Program, numbers: LinkNumbers) -> None:
     number, member = (abs(program.choice([*EDGES, 1 << 62, (1 << 62) + 1, numbers.highest,
                                           numbers.established + 1])) for _ in range(2))
     kind = program.byte()
-    raw = encode(GROUP, Record(kind, member, number, ("127.0.0.1", 7700)))
+    raw = encode(GROUP, Record(kind, member, number, ("127.0.0.1", 7700), bytes(range(16))))
     assert len(raw) == SIZE
     damaged = bytearray(raw)
     for _ in range(program.byte() % 3):
@@ -83,8 +83,8 @@ def handshake(program: Program, numbers: LinkNumbers) -> None:
 
 def resealed(raw: bytes) -> bytes:
     """Return a record with the checksum that it should have."""
-    body = raw[:SIZE - 8]
-    return body + hashlib.blake2b(body, digest_size=8).digest()
+    body = raw[:SIZE - 16]
+    return body + hashlib.blake2b(body, digest_size=16).digest()
 
 
 def apply(record: Record, numbers: LinkNumbers, peer_is_smaller: bool) -> None:

@@ -138,14 +138,14 @@ def frames(stream: bytes, peer: int) -> tuple[list[bytes], bool]:
     return found, True
 
 
-def record(raw: bytes, group: int) -> tuple[int, int, int, tuple[str, int]] | None:
-    """Return (kind, member, number, endpoint) of a handshake's record, or None when it
-    is not one of ours."""
+def record(raw: bytes, group: int) -> tuple[int, int, int, tuple[str, int], bytes] | None:
+    """Return (kind, member, number, endpoint, nonce) of a handshake's record, or None
+    when it is not one of ours."""
     magic, version, kind, port, its_group = struct.unpack_from("<4sBBHI", raw)
     member, number = struct.unpack_from("<QQ", raw, 16)
-    checked = hashlib.blake2b(raw[:32], digest_size=8).digest()
-    if (magic, version, its_group, raw[32:]) != (b"RCtl", 1, group, checked):
+    checked = hashlib.blake2b(raw[:48], digest_size=16).digest()
+    if (magic, version, its_group, raw[48:]) != (b"RCtl", 2, group, checked):
         return None
     if not member or number > 1 << 62:
         return None
-    return kind, member, number, (".".join(map(str, raw[12:16])), port)
+    return kind, member, number, (".".join(map(str, raw[12:16])), port), raw[32:48]
