@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import byte_stream
+import sealed
 from group import GROUPS
 from reference import (
     CONNECTION,
@@ -147,4 +148,5 @@ def tcp(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "decoder": decoder, **{stack: partial(group, stack) for stack in GROUPS}, "tcp": tcp}
+    "decoder": decoder, **{stack: partial(group, stack) for stack in GROUPS}, "tcp": tcp,
+    "sealed": sealed.run}
