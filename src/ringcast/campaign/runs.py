@@ -30,7 +30,7 @@ OF_STACK = ("capacity", "xmit_interval")
 OK, BROKEN, ERROR, TIMEOUT, DIED = "ok", "broken", "error", "timeout", "died"
 
 COUNTS = pa.map_(pa.string(), pa.int64())
-TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 PARAMETERS = [(name, TYPES[(set(get_args(kind)) or {kind}).difference({type(None)}).pop()])
               for name, kind in get_type_hints(Settings).items()
               if name != "options"]
