@@ -140,7 +140,8 @@ def open_tcp(group: str, member: int, config: Config, keys: "Keys | None") -> Tr
         group=group_id(group), member=member, interface=config.interface, port=config.port,
         port_range=config.port_range, hosts=[host for host in config.hosts.split(",") if host],
         max_unsent=config.max_unsent, link_timeout=config.link_timeout / 1000,
-        control=CONTROL, busy_poll=nanoseconds(config.busy_poll),
+        control=CONTROL if keys is None else (),        # sealed, all kinds look alike
+        busy_poll=nanoseconds(config.busy_poll),
         key=b"" if keys is None else keys.link, insecure=config.insecure)
 
 
