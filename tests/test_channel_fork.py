@@ -39,6 +39,8 @@ def what_a_child_may_do(channel, member):
              "send_many": lambda: channel.send_many([b"child"] * 3),
              "send unreliably": lambda: channel.send(b"child", flags=4),
              "send a large one": lambda: channel.send(bytes(200_000)),
+             "receive": channel.receive,
+             "fileno": channel.fileno,
              "iterate": iterate, "exclude": lambda: channel.exclude(member.name),
              "xmit_interval": set_interval,
              "connect": channel.connect, "with": enter, "status": lambda: bool(channel.status()),

@@ -157,7 +157,7 @@ BODIES = {
     "close": lambda a: a.close(), "close and wait": lambda a: a.close(None)}
 ANSWERS = {"status": dict, "digest": dict, "send": type(None), "close": int, "close and wait": int}
 PLACES = {"in a turn": ("_end_turn", "send"), "in a poll": ("_poll", "iterate"),
-          "while it takes": ("_take_some", "iterate"),
+          "while it takes": ("take_some", "iterate"),
           "while it opens a window": ("_open_window", "to one"),
           "while it looks": ("status", "status")}
 
@@ -170,7 +170,7 @@ def test_a_handler_that_interrupts_a_call_of_the_channel_never_waits_for_it(stac
     use_stack(monkeypatch, stack)
     method, doing = PLACES[place]
     with joined("AB") as (a, b):
-        owner = {"_end_turn": a._driver, "_poll": a._driver.poller, "_take_some": a._inbox,
+        owner = {"_end_turn": a._driver, "_poll": a._driver.poller, "take_some": a._inbox,
                  "_open_window": a._sending, "status": a._endpoint.stack}[method]
         once = Once(owner, "_turn" if method == "_poll" else method, lambda: BODIES[body](a))
 

@@ -115,13 +115,11 @@ def test_the_rest_wakes_a_thread_that_waits():
 def test_flags_and_send_times_stay_with_the_rest():
     batch = Batch(A, 7, [b"a", b"b", b"c"], 5, None, 2, None,
                   b"".join(each.to_bytes(8, "little") for each in (1, 2, 3)))
-    inbox = Inbox(lambda condition: None, lambda batches: None, lambda: None, set())
+    inbox = inbox_of(0)
     inbox.put([batch])
     held = []
     assert inbox.take(held)
-    messages = iter(held[0].batches[0])
-    next(messages)
-    held[0].keep_rest(0, messages)
+    assert held[0].hand_out().payload == b"a"
     held.pop().abandon()
     assert inbox.take(held)
     [rest] = held[0].batches
@@ -145,6 +143,13 @@ class Watched:
 
     def __exit__(self, *_):
         self.lock.release()
+
+    def acquire(self, *_):
+        self.__enter__()
+        return True
+
+    def release(self):
+        self.__exit__()
 
     locked = property(lambda self: self.lock.locked)
 
@@ -214,7 +219,7 @@ def both_send_large(lock, gate, monkeypatch):
 
 
 def inbox_of(batches, finish=lambda batches: None):
-    inbox = Inbox(lambda condition: None, finish, lambda: None, set())
+    inbox = Inbox(lambda condition, by: None, finish, lambda: None, lambda: 1, set())
     for number in range(batches):
         inbox.put([Batch(A, number + 1, [b"%d" % number])])
     return inbox

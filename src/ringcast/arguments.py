@@ -16,6 +16,7 @@ from ringcast.digest import Digest
 from ringcast.errors import ConfigError
 from ringcast.flags import Flag
 from ringcast.protocols.seqnos import MODULUS
+from ringcast.view import View
 
 FLAGS = int(Flag.OOB | Flag.DONT_LOOPBACK | Flag.NO_RELIABILITY)
 LONGEST = int(threading.TIMEOUT_MAX)        # seconds that Python can wait
@@ -136,6 +137,14 @@ def timeout(value: Any) -> float | None:
     if not 0 <= value <= LONGEST:
         raise ConfigError(f"timeout={value} is not in 0 .. {LONGEST} seconds; "
                           "pass None to wait for ever")
+    return value
+
+
+def view(argument: str, value: Any) -> View | None:
+    """Return a View, or None."""
+    if value is not None and not isinstance(value, View):
+        raise TypeError(f"{argument} is a View, for example the channel's `view`, or None, "
+                        f"not {kind(value)}")
     return value
 
 

@@ -23,7 +23,7 @@ class Network:
         self.polled = threading.Event()
         self.gone = False                       # there is nobody to poll for
 
-    def turn(self, expecting):
+    def turn(self, expecting, by=None):
         assert self.polling.acquire(blocking=False), "two poll at once"
         self.turns.append(expecting)
         self.polled.set()

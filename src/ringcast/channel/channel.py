@@ -36,11 +36,11 @@ from ringcast._core.send_window import SendPort, SendWindow
 from ringcast.address import Address, Succession, new_incarnation
 from ringcast.channel.asking import Asking
 from ringcast.channel.callbacks import Callbacks, OnMessage, OnView
-from ringcast.channel.closing import Closing
+from ringcast.channel.closing import Closing, to_instant, to_seconds
 from ringcast.channel.driver import Driver
-from ringcast.channel.inbox import Inbox
+from ringcast.channel.inbox import HANDED_OUT, Inbox, deadline
 from ringcast.channel.joining import Joining
-from ringcast.channel.reentry import REENTERED, deadline_after, refuses_reentry
+from ringcast.channel.reentry import REENTERED, refuses_reentry
 from ringcast.channel.seeking import Seeking
 from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
@@ -59,7 +59,7 @@ from ringcast.errors import ConfigError, RingcastError
 from ringcast.protocols import frag
 from ringcast.protocols.membership.until import Until
 from ringcast.secret import Secret
-from ringcast.stack import Effects, Layer
+from ringcast.stack import Effects, Instant, Layer
 from ringcast.stacks import open_transport
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer
@@ -222,7 +222,7 @@ class Channel(SendPort):
         self._sending = Sending(self._state, self._driver,
                                 self._remember_port, self._forget_ports)
         self._inbox = Inbox(self._wait_for_news, self._driver.finish, self._transport.wake,
-                            self._inside)
+                            self._view_id, self._inside)
         state_calls = StateCallbacks(self._state, self._driver, self._sending, self._threads,
                                      self._halt, *of_state)
         self._callbacks = Callbacks(self.address, self._state, self._driver, self._halt, *given,
@@ -313,62 +313,123 @@ class Channel(SendPort):
     # ------------------------------------------------------------------------------------ receiving
 
     def __iter__(self) -> Iterator[Message]:
+        """Iterate over messages until the channel is closed; see messages()."""
+        return self.messages()
+
+    def messages(self, timeout: float | None = None, *,
+                 in_view: View | None = None) -> Iterator[Message]:
         """Iterate over messages as they are delivered, until the channel is closed.
+
+        The iterator also ends when nothing comes for `timeout` seconds, and with the
+        view `in_view`: when it has handed out what was delivered in this view or
+        before, and the group has another view. What comes later stays for the next
+        iterator.
 
         A message is finished, and acknowledged, when the thread that got it asks for
         another one, with this iterator or a new one. So `for message in channel: ...
         break` leaves the last message unfinished until then; what the iterator had not
         handed out goes to the next iterator, in order. If that thread never asks again,
-        the message is finished when another thread finishes a later one.
+        the message is finished when another thread finishes a later one. What came
+        together is acknowledged together.
 
         ConfigError if the channel has on_message.
         """
-        self._check_iterable()
-        for taken in self._inbox.outstanding():
+        return self._messages(*self._limits(timeout, in_view))
+
+    def _messages(self, timeout: Instant | None, last_view: int | None) -> Iterator[Message]:
+        for taken in self._inbox.outstanding(timeout, last_view):
             for index, batch in enumerate(taken.batches):
-                messages = iter(batch)
-                try:
-                    yield from messages
-                except BaseException:
-                    taken.keep_rest(index, messages)
-                    raise
+                taken.at, taken.messages = index, iter(batch)
+                yield from taken.messages
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self, timeout: float | None = None, *,
+                in_view: View | None = None) -> Iterator[Batch]:
         """Iterate over batches, each of one sender's consecutive messages. This is
-        several times faster than to iterate over messages."""
-        self._check_iterable()
-        for taken in self._inbox.outstanding():
-            for number, batch in enumerate(taken.batches, 1):
-                try:
-                    yield batch
-                except BaseException:
-                    taken.keep_rest(number)
-                    raise
+        several times faster than to iterate over messages. Arguments and errors are
+        those of messages()."""
+        return self._batches(*self._limits(timeout, in_view))
 
-    def deliveries(self) -> Iterator[list[Batch]]:
+    def _batches(self, timeout: Instant | None, last_view: int | None) -> Iterator[Batch]:
+        for taken in self._inbox.outstanding(timeout, last_view):
+            for index, batch in enumerate(taken.batches):
+                taken.at, taken.messages = index, HANDED_OUT
+                yield batch
+
+    def deliveries(self, timeout: float | None = None, *,
+                   in_view: View | None = None) -> Iterator[list[Batch]]:
         """Iterate over lists of all batches that are there at the time. Asking for the
         next list finishes the one before: only then are its messages acknowledged.
+        Arguments and errors are those of messages().
 
         Several threads may iterate. Each batch goes to one of them, and a message is
         acknowledged only when all threads have finished what they took before it.
         """
+        return self._deliveries(*self._limits(timeout, in_view))
+
+    def _deliveries(self, timeout: Instant | None, last_view: int | None) -> Iterator[list[Batch]]:
+        for taken in self._inbox.outstanding(timeout, last_view):
+            taken.at, taken.messages = len(taken.batches) - 1, HANDED_OUT
+            yield taken.batches
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """Return the next message; None if none comes within `timeout` seconds (None:
+        wait for ever; 0: do not wait).
+
+        The call finishes the message that the same thread got before, even if it
+        returns None: so call it when you are done with that. Several threads may call
+        it; each message goes to one of them. Iterators of the same channel go on where
+        it stands.
+
+        ClosedError if the channel is closed and nothing is left; ConfigError if it has
+        on_message.
+        """
+        timeout = arguments.timeout(timeout)
         self._check_iterable()
-        return (taken.batches for taken in self._inbox.outstanding())
+        self._state.check_not_forked()
+        message = self._inbox.receive(deadline(to_instant(timeout)))
+        if message is None and self._inbox.is_over():
+            self._state.check_open()
+        return message
+
+    def fileno(self) -> int:
+        """Return a descriptor for selectors: it is readable while receive() would
+        return a message at once, or raise because the channel is closed.
+
+        It is level-triggered: a selector tells of it again and again until there is
+        nothing left to take. A thread that it wakes may find nothing, because another
+        one took it. Only wait for it; do not read or close it. It lives as long as this
+        object, also when the channel is closed. Other calls work as without it.
+        """
+        self._check_iterable()
+        self._state.check_not_forked()
+        return self._inbox.fileno()
 
     def _check_iterable(self) -> None:
         if self._callbacks.on_message is not None:
             raise ConfigError("the messages of this channel go to on_message; "
                               "leave that out to iterate")
 
-    def _wait_for_news(self, condition: Callable[[], bool]) -> None:
-        """Poll until there is news for an iterator; before connect(), wait, because
-        nobody polls then."""
+    def _limits(self, timeout: Any, in_view: Any) -> tuple[Instant | None, int | None]:
+        """Check the arguments of an iterator. Return them as nanoseconds, and as the id
+        of the last view."""
+        self._check_iterable()
+        in_view = arguments.view("in_view", in_view)
+        return (to_instant(arguments.timeout(timeout)),
+                None if in_view is None else in_view.id)
+
+    def _view_id(self) -> int:
+        return self._endpoint.view.id if self._endpoint.view is not None else 0
+
+    def _wait_for_news(self, condition: Callable[[], bool], by: Instant | None) -> None:
+        """Poll until there is news for an iterator, or until `by`; before connect(),
+        wait, because nobody polls then."""
         self._state.check_not_forked()
         threads, settled = self._threads, self._state.settled
         if not threads.started:
-            settled.wait_for(lambda: condition() or bool(threads.started), deadline_after(None))
-        if not condition():
-            self._driver.poller.poll_from_caller(condition)
+            settled.wait_for(lambda: condition() or bool(threads.started),
+                             lambda: to_seconds(by))
+        if threads.started and not condition():
+            self._driver.poller.poll_from_caller(condition, by)
 
     # ----------------------------------------------------------------------------------- the driver
 

@@ -141,9 +141,10 @@ class Driver:
 
     # ----------------------------------------------------------------------------------- polling
 
-    def poll(self, expecting: bool) -> bool:
-        """Poll once, and take a turn with what came. Return False if the channel has
-        been collected; nothing here keeps it alive while the transport sleeps."""
+    def poll(self, expecting: bool, by: Instant | None = None) -> bool:
+        """Poll once, at most until `by`, and take a turn with what came. Return False
+        if the channel has been collected; nothing here keeps it alive while the
+        transport sleeps."""
         polling = False
         try:
             if (owner := self._owner()) is None:
@@ -151,7 +152,7 @@ class Driver:
             if (seeking := self.seeking) is not None and (
                     seeking.due <= (now := time.monotonic_ns())):
                 seeking.tell(now)
-            timeout = self._sleep_time()
+            timeout = self._sleep_time(by)
             del owner
             polling = True
             transport = self.transport
@@ -169,11 +170,15 @@ class Driver:
             on_error(error, polling)
         return True
 
-    def _sleep_time(self) -> int | None:
-        """Return for how many nanoseconds the polling thread may sleep; None: for
-        ever."""
+    def _sleep_time(self, by: Instant | None) -> int | None:
+        """Return for how many nanoseconds the polling thread may sleep, at most until
+        `by`; None: for ever."""
         has_more = bool(self.finished) and self.finish_in_turn()
-        return 0 if has_more else self.plan_sleep()
+        sleep = 0 if has_more else self.plan_sleep()
+        if by is None:
+            return sleep
+        left = max(0, by - time.monotonic_ns())
+        return left if sleep is None else min(sleep, left)
 
     def _take_turn(self, datagrams: Sequence[Any], links: Sequence[int], refused: Sequence[int],
                    emptied: bool, due: Instant, now: Instant) -> None:

@@ -12,20 +12,27 @@ takes over if no caller has polled since.
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 PATIENCE = 0.001                        # seconds between two checks of the driver that stands by
 
 
+class Turn(Protocol):
+    """Polls once and handles what came, at most until the instant `by`, by
+    time.monotonic_ns(); None is never. `expecting` says that the caller waits for a
+    message. Returns False if there is nobody left to poll for."""
+
+    def __call__(self, expecting: bool, by: int | None = None) -> bool: ...
+
+
 class Poller:
-    """`turn(expecting)` polls once and handles what came; `expecting` says that the
-    caller waits for a message. It returns at once after `wake`, and it returns False
-    when there is nobody left to poll for.
+    """Lets threads call `turn`, which returns at once after `wake`.
 
     Threads: one thread runs the driver; one caller polls at a time; any thread may call
     stop().
     """
 
-    def __init__(self, turn: Callable[[bool], bool], wake: Callable[[], None]) -> None:
+    def __init__(self, turn: Turn, wake: Callable[[], None]) -> None:
         self._turn, self._wake = turn, wake
         self._poll_lock = threading.Lock()      # held by the thread that polls
         self._callers_poll = False              # a caller polls now and then
@@ -63,9 +70,9 @@ class Poller:
             self._is_asleep = False
         self._callers_poll = False
 
-    def poll_from_caller(self, done: Callable[[], bool]) -> None:
-        """Take turns until `done()`, or stop(). If an exception ends this, at whatever
-        time, another thread polls."""
+    def poll_from_caller(self, done: Callable[[], bool], by: int | None = None) -> None:
+        """Take turns until `done()`, or stop(), or the instant `by`. If an exception
+        ends this, at whatever time, another thread polls."""
         try:
             self._caller_waits = True           # set first: a driver that comes now gives way
             if self._poll_lock.locked():
@@ -74,7 +81,9 @@ class Poller:
                 self._caller_waits = False
                 self._callers_poll = True
                 while not done() and not self._stopped:
-                    self._turn(True)
+                    self._turn(True, by)
+                    if by is not None and time.monotonic_ns() >= by:
+                        break
         finally:
             self._caller_waits = False
             self._num_visits += 1
