@@ -39,7 +39,7 @@ def what_a_child_may_do(channel, member):
              "send_many": lambda: channel.send_many([b"child"] * 3),
              "send unreliably": lambda: channel.send(b"child", flags=4),
              "send a large one": lambda: channel.send(bytes(200_000)),
-             "receive": channel.receive,
+             "try to send": lambda: channel.try_send(b"child"), "receive": channel.receive,
              "fileno": channel.fileno,
              "iterate": iterate, "exclude": lambda: channel.exclude(member.name),
              "xmit_interval": set_interval,

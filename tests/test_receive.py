@@ -1,5 +1,5 @@
-"""receive(), iterators that end by themselves, and the descriptor for
-selectors."""
+"""receive(), iterators that end by themselves, the descriptor for selectors, and
+try_send()."""
 
 import os
 import select
@@ -17,6 +17,9 @@ from ringcast import (
     Channel,
     ClosedError,
     ConfigError,
+    Flag,
+    MessageTooLargeError,
+    NotMemberError,
 )
 from ringcast.channel.bell import Bell
 from ringcast.channel.inbox import Inbox
@@ -390,3 +393,42 @@ def test_a_bell_has_one_descriptor_which_goes_with_it():
     bell.silence()
     bell.silence()
     assert not select.select([bell], [], [], 0)[0]
+
+
+# -------------------------------------------------------------------------------------- try_send
+
+def test_try_send_sends_while_there_is_room_and_never_waits(stack):
+    with joined("AB", SENDER, capacity=10, max_undelivered=1) as (a, b):
+        assert all(a.try_send(b"%d" % number) for number in range(10))
+        assert not a.try_send(b"no room")
+        assert a.status()["num_unacked"] == 10
+        got = [b.receive(PATIENCE).payload for _ in range(10)]
+        assert b.receive(0) is None
+        wait_for(lambda: a.try_send(b"last"))
+        assert got + [b.receive(PATIENCE).payload] == [b"%d" % each for each in range(10)] + [
+            b"last"]
+        assert a.status()["num_blockings"] == 0
+
+
+def test_try_send_to_one_member_has_a_window_of_its_own(stack):
+    with joined("AB", SENDER, capacity=4) as (a, b):
+        assert all(a.try_send(b"%d" % number, "B") for number in range(4))
+        assert not a.try_send(b"no room", b.address) and a.try_send(b"to all")
+        got = [b.receive().payload for _ in range(5)]
+        assert [payload for payload in got if payload != b"to all"] == [b"0", b"1", b"2", b"3"]
+
+
+def test_try_send_takes_flags_and_refuses_what_send_refuses():
+    with joined("AB", {"B": {"deliver": False}}) as (a, _):
+        assert a.try_send(b"x", flags=Flag.DONT_LOOPBACK)
+        assert a.try_send(b"x", flags=Flag.NO_RELIABILITY)
+        for error, call in ((TypeError, lambda: a.try_send("text")),
+                            (TypeError, lambda: a.try_send(b"x", [])),
+                            (ConfigError, lambda: a.try_send(b"x", flags=1 << 9)),
+                            (NotMemberError, lambda: a.try_send(b"x", "nobody")),
+                            (MessageTooLargeError, lambda: a.try_send(bytes(a.max_payload + 1)))):
+            with pytest.raises(error):
+                call()
+        assert a.try_send(bytes(a.max_payload))
+    with pytest.raises(ClosedError):
+        a.try_send(b"x")

@@ -235,6 +235,7 @@ cdef class SendPort:
     A subclass has `_after_push(todo, window, payload, dest, flags, timeout)`, which
     does what push() left to do, and `_send_otherwise(payload, dest, flags, timeout)`,
     which sends if there is no open window yet, and judges all unusual arguments.
+    `_try_otherwise(payload, dest, flags)` does all of this for try_send().
     """
 
     cdef SendWindow everybody
@@ -284,23 +285,8 @@ cdef class SendPort:
         `on_undelivered`.
         """
         cdef int todo
-        cdef int overflow = 0
-        cdef long bits = -1
-        cdef SendWindow window
-        if PyLong_Check(flags):
-            bits = PyLong_AsLongAndOverflow(flags, &overflow)
-        if dest is None:
-            window = self.everybody
-        elif dest is self.last_dest:
-            window = self.last_window
-        else:
-            try:
-                window = self.ports.get(dest)
-            except TypeError:           # not hashable, so no member: _send_otherwise raises
-                window = None
-            if window is not None:
-                self.last_window = window
-                self.last_dest = dest
+        cdef long bits = bits_of(flags)
+        cdef SendWindow window = self.window_to(dest)
         if (window is None or bits & ~(OOB | DONT_LOOPBACK)
                 or timeout is not None and not is_time(timeout)):
             self._send_otherwise(payload, dest, flags, timeout)
@@ -308,6 +294,48 @@ cdef class SendPort:
         todo = window.push(payload, <uint16_t> bits)
         if todo:
             self._after_push(todo, window, payload, dest, bits, timeout)
+
+    def try_send(self, payload, dest=None, *, flags=0):
+        """Send `payload` as send() does, if there is room for it now. Return whether it
+        was sent; False: the window of its stream is full.
+
+        It never waits for room, so it takes no message that travels in fragments:
+        MessageTooLargeError above `max_payload`. The other errors are those of send().
+        """
+        cdef int todo
+        cdef long bits = bits_of(flags)
+        cdef SendWindow window = self.window_to(dest)
+        if window is None or bits & ~(OOB | DONT_LOOPBACK):
+            return self._try_otherwise(payload, dest, flags)
+        todo = window.push(payload, <uint16_t> bits)
+        if todo == FULL or todo == LARGE:
+            return self._try_otherwise(payload, dest, flags)
+        if todo:
+            self._after_push(todo, window, payload, dest, bits, None)
+        return True
+
+    cdef SendWindow window_to(self, dest):
+        """Return the open window to `dest`; None if there is none, or no such
+        member."""
+        cdef SendWindow window
+        if dest is None:
+            return self.everybody
+        if dest is self.last_dest:
+            return self.last_window
+        try:
+            window = self.ports.get(dest)
+        except TypeError:               # not hashable, so no member: _send_otherwise raises
+            return None
+        if window is not None:
+            self.last_window = window
+            self.last_dest = dest
+        return window
+
+
+cdef inline long bits_of(flags) except? -1:
+    """Return flags as bits, or -1, which no message can have."""
+    cdef int overflow = 0
+    return PyLong_AsLongAndOverflow(flags, &overflow) if PyLong_Check(flags) else -1
 
 
 cdef uint64_t max_seqno(uint64_t a, uint64_t b) noexcept nogil:

@@ -305,6 +305,10 @@ class Channel(SendPort):
         """See SendPort."""
         self._sending.send_otherwise(payload, dest, flags, timeout)
 
+    def _try_otherwise(self, payload: bytes, dest: Address | str | None, flags: int) -> bool:
+        """See SendPort."""
+        return self._sending.try_otherwise(payload, dest, flags)
+
     def _after_push(self, todo: int, window: SendWindow, payload: bytes, dest: Address | str | None,
                     flags: int, timeout: float | None) -> None:
         """See SendPort."""

@@ -110,6 +110,30 @@ class Sending:
         if todo:
             self._finish_push(todo, window, payload, to, flags, timeout)
 
+    @refuses_reentry
+    def try_otherwise(self, payload: bytes, dest: Address | str | None, flags: int) -> bool:
+        """Send what try_send() cannot send by itself, if there is room. Return whether
+        it was sent."""
+        flags = arguments.flags(flags)
+        to = self._member(dest)
+        if flags & Flag.NO_RELIABILITY:
+            self._send_unreliable(payload, to, flags)
+            return True
+        window = self._window(to)
+        todo = window.push(payload, flags)
+        if todo == LARGE:
+            raise MessageTooLargeError(
+                f"a message of {len(payload)} bytes travels in fragments, which may have to wait "
+                f"for room, and try_send() never waits; use send(), or at most {window.largest} "
+                "bytes")
+        if todo == FULL:
+            self._state.check_open()
+            self._flush(to, full_only=False)            # what waits must leave to make room
+            return False
+        if todo:
+            self._finish_push(todo, window, payload, to, flags, None)
+        return True
+
     def send_part(self, part: bytes, dest: Address, flags: int) -> None:
         """Send something of the channel's own to one member, in order with the messages
         to it; wait for room."""
