@@ -144,9 +144,11 @@ class Watched:
     def __exit__(self, *_):
         self.lock.release()
 
-    def acquire(self, *_):
-        self.__enter__()
-        return True
+    def acquire(self, blocking=True, timeout=-1):
+        if self.lock.acquire(blocking=False):
+            return True
+        self.gate.contended.set()
+        return blocking and self.lock.acquire()
 
     def release(self):
         self.__exit__()
@@ -162,6 +164,9 @@ class Removed(Watched):
 
     def __exit__(self, *_):
         pass
+
+    def acquire(self, *_):
+        return True
 
 
 class Gate:

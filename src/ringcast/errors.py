@@ -26,7 +26,9 @@ class ClosedError(RingcastError):
 
 class SendTimeoutError(RingcastError, TimeoutError):
     """There was no room in the send window within the timeout; the message was not
-    sent."""
+    sent. `num_sent` is how many messages of a send_many() were sent: the first ones."""
+
+    num_sent = 0
 
 
 class NotMemberError(RingcastError, LookupError):

@@ -4,6 +4,7 @@ from functools import partial
 
 from ringcast.address import Address
 from ringcast.channel.driver import Driver
+from ringcast.channel.pauses import Steps
 from ringcast.channel.reentry import deadline_after
 from ringcast.channel.state import State
 from ringcast.errors import AnswerTimeoutError, ClosedError
@@ -20,7 +21,7 @@ class Asking:
     def __init__(self, state: State, driver: Driver) -> None:
         self._state, self._driver = state, driver
 
-    def finished_of(self, incarnation: int, seconds: float | None) -> Found:
+    def finished_of(self, incarnation: int, seconds: float | None) -> Steps[Found]:
         """See Channel.finished_of."""
         self._state.check_open()
         driver, ends = self._driver, self._driver.endpoint.ends
@@ -31,7 +32,8 @@ class Asking:
         driver.request_turn()
         try:
             answers = partial(driver.read, partial(ends.answers, incarnation))
-            self._state.wait_settled(deadline_after(seconds), lambda: answers() is not None)
+            yield from self._state.settling(deadline_after(seconds),
+                                            lambda: answers() is not None)
             self._state.check_open()
             found = driver.read(partial(self._found, incarnation))
         finally:

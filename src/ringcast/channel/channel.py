@@ -40,6 +40,7 @@ from ringcast.channel.closing import Closing, to_instant, to_seconds
 from ringcast.channel.driver import Driver
 from ringcast.channel.inbox import HANDED_OUT, Inbox, deadline
 from ringcast.channel.joining import Joining
+from ringcast.channel.pauses import run
 from ringcast.channel.reentry import REENTERED, refuses_reentry
 from ringcast.channel.seeking import Seeking
 from ringcast.channel.sending import Sending
@@ -248,7 +249,7 @@ class Channel(SendPort):
         """
         timeout = arguments.timeout(timeout)
         self._joining.start()
-        error = self._joining.wait(self.config.join_timeout / 1000 if timeout is None else timeout)
+        error = run(self._joining.wait(timeout))
         if error is not None:
             self.close(0)
             raise error
@@ -517,8 +518,8 @@ class Channel(SendPort):
         """Return what each member of the view has finished of the stream of a member
         that is gone: its messages behind a seqno, up to another one. A member that does
         not know the stream is left out. Arguments and errors are those of end_of()."""
-        return self._asking.finished_of(arguments.incarnation("member", member),
-                                        arguments.timeout(timeout))
+        return run(self._asking.finished_of(arguments.incarnation("member", member),
+                                            arguments.timeout(timeout)))
 
     @property
     def xmit_interval(self) -> float:

@@ -21,6 +21,7 @@ from weakref import WeakSet
 from ringcast.channel.callbacks import Callbacks
 from ringcast.channel.driver import Driver
 from ringcast.channel.inbox import Inbox
+from ringcast.channel.pauses import Pause, Steps, run
 from ringcast.channel.reentry import deadline_after
 from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
@@ -60,10 +61,18 @@ class Closing:
         is_interrupting = threading.get_ident() in self._state.inside
         self._begin_to_close(timeout, leave, is_interrupting)
         if is_interrupting:
-            atexit.register(self._await_closed, timeout)
+            atexit.register(lambda: run(self._await_closed(timeout)))
             return self._num_unacked()
-        self._await_closed(timeout)
-        return self._num_unacked()
+        return run(self._await_closed(timeout))
+
+    def steps(self, timeout: float | None, leave: bool) -> Steps[int]:
+        """Close the channel; see close()."""
+        self.begin(timeout, leave)
+        return (yield from self._await_closed(timeout))
+
+    def begin(self, timeout: float | None, leave: bool) -> None:
+        """Begin to close the channel, and do not wait for that."""
+        self._begin_to_close(timeout, leave, threading.get_ident() in self._state.inside)
 
     def _num_unacked(self) -> int:
         return self._unacked if self._state.closed else self._endpoint.num_unacked()
@@ -94,12 +103,13 @@ class Closing:
             if not is_interrupting:
                 inside.discard(threading.get_ident())
 
-    def _await_closed(self, timeout: float | None) -> None:
+    def _await_closed(self, timeout: float | None) -> Steps[int]:
         """Wait for the thread that closes: if something happens to it, not much longer
-        than it may take."""
+        than it may take. Return how many messages are not acknowledged."""
         grace = 2 * self._endpoint.config.leave_timeout / 1000 + 2 * GRACE
         longest = None if timeout is None else timeout + grace
-        self._state.settled.wait_for(lambda: self._state.closed, deadline_after(longest))
+        yield Pause(self._state.settled, lambda: self._state.closed, deadline_after(longest))
+        return self._num_unacked()
 
     # ----------------------------------------------------------------------- the thread that closes
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, islice, repeat
 from operator import length_hint
 from queue import SimpleQueue
@@ -224,7 +225,7 @@ class Inbox:
         """Wait for messages, and add an Outstanding with all there are to `taken`.
         Return False at the end, or at the instant `by`, or when `last_view` is over.
         This also finishes what the thread got from iterators that are gone."""
-        self._finish_abandoned_by(self.asker())
+        self.finish_asked()
         held: list[bool] = []
         try:
             # An exception comes before this step or after it.
@@ -235,24 +236,29 @@ class Inbox:
                 self._take_lock.release()
 
     def _take(self, taken: list[Outstanding], by: Instant | None, last_view: int | None) -> bool:
-        def has_news() -> bool:
-            return self.has_news() or self._is_after(last_view)
-
         while True:
-            is_last_look = self._ended or self._is_after(last_view)     # look before we take
+            is_last_look = self.is_last_look(last_view)
             if self.take_some(taken, last_view):
                 return True
-            is_last_look = is_last_look or self._is_later(last_view)
+            is_last_look = is_last_look or self.is_later(last_view)
             if not is_last_look and by is not None and by <= time.monotonic_ns():
                 return False
-            self._wait(has_news, by)                    # in a forked child it raises
+            # In a forked child it raises.
+            self._wait(partial(self.has_news_in, last_view), by)
             if is_last_look:
                 return False
 
-    def _is_after(self, last_view: int | None) -> bool:
-        return last_view is not None and self._view_id() > last_view
+    def is_last_look(self, last_view: int | None) -> bool:
+        """Return whether nothing comes any more than what there is now; look first,
+        then take."""
+        return self._ended or (last_view is not None and self._view_id() > last_view)
 
-    def _is_later(self, last_view: int | None) -> bool:
+    def has_news_in(self, last_view: int | None) -> bool:
+        """Return whether there is something to take, or the end has come, that of
+        `last_view` too."""
+        return self.has_news() or self.is_last_look(last_view)
+
+    def is_later(self, last_view: int | None) -> bool:
         """Return whether what comes next was delivered after `last_view`."""
         rest = self._first_with_rest()
         view = None if rest is None else rest.next_view()
@@ -362,9 +368,11 @@ class Inbox:
         outstanding.state = Outstanding.FINISHED
         self._finish_in_order()
 
-    def _finish_abandoned_by(self, asker: object) -> None:
+    def finish_asked(self) -> None:
         """Finish what this thread got from receive(), and from iterators that it has
-        left; also what threads got from receive() that have ended."""
+        left, because it asks for more; also what threads got from receive() that have
+        ended."""
+        asker = self.asker()
         mine = [each for each in tuple(self._outstanding)
                 if each.state >= Outstanding.ABANDONED
                 and (each.owner == asker or (each.is_lent and self.is_gone(each.owner)))]

@@ -9,6 +9,7 @@ import time
 
 from ringcast.channel.callbacks import Callbacks
 from ringcast.channel.driver import Driver
+from ringcast.channel.pauses import Steps
 from ringcast.channel.reentry import deadline_after, refuses_reentry
 from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
@@ -43,10 +44,11 @@ class Joining:
             self._threads.start(self._callbacks.target(), "callbacks")
         self._state.settled.notify_all()                      # for threads that iterate already
 
-    def wait(self, seconds: float) -> RingcastError | None:
+    def wait(self, timeout: float | None) -> Steps[RingcastError | None]:
         """Wait for a view of enough members. Return an error if there is none."""
         endpoint = self._driver.endpoint
-        self._state.wait_settled(deadline_after(seconds), lambda: endpoint.has_joined)
+        seconds = endpoint.config.join_timeout / 1000 if timeout is None else timeout
+        yield from self._state.settling(deadline_after(seconds), lambda: endpoint.has_joined)
         return None if endpoint.has_joined else self._error(seconds)
 
     def _error(self, seconds: float) -> RingcastError:

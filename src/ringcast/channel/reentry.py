@@ -54,6 +54,12 @@ def refuses_reentry(method: Method[Owner, Parameters, Returned],
     return entered
 
 
+class Listener(Protocol):
+    """What a condition tells of a change: in any thread, and in a signal handler."""
+
+    def put(self, nothing: None) -> None: ...
+
+
 class LockFreeCondition:
     """A condition variable without a lock: a signal handler may notify, whatever it
     interrupted.
@@ -64,7 +70,11 @@ class LockFreeCondition:
     """
 
     def __init__(self) -> None:
-        self._waiting: set[SimpleQueue[None]] = set()
+        self._waiting: set[Listener] = set()
+
+    def watch(self, listener: "Listener") -> None:
+        """Call `listener.put(None)` at each notify_all() from now on."""
+        self._waiting.add(listener)
 
     def notify_all(self) -> None:
         """Make all waiting threads check their conditions again."""

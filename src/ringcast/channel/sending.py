@@ -22,6 +22,7 @@ from ringcast import arguments
 from ringcast._core.send_window import BUNDLE, FULL, LARGE, SendWindow
 from ringcast.address import Address
 from ringcast.channel.driver import Driver
+from ringcast.channel.pauses import Pause, Steps, run
 from ringcast.channel.reentry import REENTERED, deadline_after, refuses_reentry
 from ringcast.channel.state import State
 from ringcast.endpoint import Fragments
@@ -69,6 +70,11 @@ class Sending:
     def send_many(self, payloads: Sequence[bytes], dest: Address | str | None,
                   timeout: float | None, flags: int) -> None:
         """See Channel.send_many."""
+        run(self.sending_many(payloads, dest, timeout, flags))
+
+    def sending_many(self, payloads: Sequence[bytes], dest: Address | str | None,
+                     timeout: float | None, flags: int) -> Steps[None]:
+        """See Channel.send_many."""
         payloads = arguments.payloads(payloads)
         flags = arguments.flags(flags)
         timeout = arguments.timeout(timeout)
@@ -81,16 +87,35 @@ class Sending:
         while sent < len(payloads):
             taken = window.push_many(payloads, sent, flags)
             if not taken and len(payloads[sent]) > window.largest:
-                self._send_large(payloads[sent], to, flags, timeout)
+                yield from self._send_large(payloads[sent], to, flags, timeout, sent,
+                                            f"; {sent} of {len(payloads)} messages were sent")
                 taken = 1
             elif not taken:
                 attempt = partial(self._push_many, payloads, sent, to, flags)
-                taken, window = self._retry(attempt, to, timeout,
-                                            f"; {sent} of {len(payloads)} messages were sent")
+                taken, window = yield from self._retry(
+                    attempt, to, timeout, f"; {sent} of {len(payloads)} messages were sent", sent)
             sent += taken
             if sent < len(payloads):
                 self._flush(to, full_only=True)
         self._bundle_or_flush(to, window)
+
+    def sending(self, payload: bytes, dest: Address | str | None, timeout: float | None,
+                flags: int) -> Steps[None]:
+        """See Channel.send."""
+        flags = arguments.flags(flags)
+        timeout = arguments.timeout(timeout)
+        to = self._member(dest)
+        if flags & Flag.NO_RELIABILITY:
+            self._send_unreliable(payload, to, flags)
+            return
+        window = self._window(to)
+        if todo := window.push(payload, flags):
+            yield from self._finishing_push(todo, window, payload, to, flags, timeout)
+
+    @refuses_reentry
+    def go_on(self, steps: Steps[Result], in_time: bool | None) -> Pause:
+        """Go on with a call up to its next pause, for a task that has waited."""
+        return next(steps) if in_time is None else steps.send(in_time)
 
     @refuses_reentry
     def send_otherwise(self, payload: bytes, dest: Address | str | None, flags: int,
@@ -230,17 +255,28 @@ class Sending:
                      dest: Address | str | None, flags: int, timeout: float | None) -> None:
         """See after_push."""
         to = self._member(dest)
-        if todo == LARGE:
-            self._send_large(payload, to, flags, timeout)
-            return
-        if todo == FULL:
-            todo, window = self._retry(partial(self._push, payload, to, flags), to, timeout)
-        if todo == BUNDLE:
+        if todo in (FULL, LARGE):
+            run(self._finishing_push(todo, window, payload, to, flags, timeout))
+        elif todo == BUNDLE:
             self._flush(to, full_only=True)
         else:
             self._bundle_or_flush(to, window)
 
     _finish_push_guarded = refuses_reentry(_finish_push)
+
+    def _finishing_push(self, todo: int, window: SendWindow, payload: bytes, dest: Dest,
+                        flags: int, timeout: float | None) -> Steps[None]:
+        """See after_push."""
+        if todo == LARGE:
+            yield from self._send_large(payload, dest, flags, timeout)
+            return
+        if todo == FULL:
+            attempt = partial(self._push, payload, dest, flags)
+            todo, window = yield from self._retry(attempt, dest, timeout)
+        if todo == BUNDLE:
+            self._flush(dest, full_only=True)
+        else:
+            self._bundle_or_flush(dest, window)
 
     def _bundle_or_flush(self, dest: Dest, window: SendWindow) -> None:
         """Send a message that waits to be bundled: now, or by the driver when it is
@@ -272,21 +308,39 @@ class Sending:
         self._check_quorum()
         self._endpoint.send_unreliable(payload, dest, flags, now)
 
-    def _send_large(self, payload: bytes, dest: Dest, flags: int, timeout: float | None) -> None:
+    def _send_large(self, payload: bytes, dest: Dest, flags: int, timeout: float | None,
+                    sent: int = 0, progress: str = "") -> Steps[None]:
         """Send a message in fragments, one such message at a time in each stream. Give
         up when a fragment has found no room for half of frag_timeout: receivers drop
-        the incomplete message after that time (frag.py)."""
+        the incomplete message after that time (frag.py). `sent` messages of the same
+        call were sent before."""
         config = self._endpoint.config
         fragments = Fragments(payload, flags, config)
         limit = config.frag_timeout / 2000
         limit = limit if timeout is None else min(timeout, limit)
-        with self._large.setdefault(dest, threading.Lock()):
+        lock, held = self._large.setdefault(dest, threading.Lock()), [False]
+        try:
+            while not held[0]:
+                # An exception comes before this step or after it.
+                held[:] = map(lock.acquire, (False,))
+                if not held[0]:
+                    yield Pause(self._state.room, partial(self._may_try, lock),
+                                deadline_after(None), sent)
+                    self._state.check_open()
             while not fragments.is_sent:
                 if not fragments.push(self._window(dest)):
-                    self._retry(partial(self._push_fragments, fragments, dest), dest, limit,
-                                f"; {fragments.sent} of {len(fragments.pieces)} fragments were "
-                                "sent, and no member will be given the message")
+                    yield from self._retry(
+                        partial(self._push_fragments, fragments, dest), dest, limit,
+                        f"; {fragments.sent} of {len(fragments.pieces)} fragments were sent, and "
+                        f"no member will be given the message{progress}", sent)
                 self._flush(dest, full_only=not fragments.is_sent)
+        finally:
+            if held[0]:                                 # no call before the release
+                lock.release()
+                self._state.room.notify_all()
+
+    def _may_try(self, lock: threading.Lock) -> bool:
+        return self._state.closing or not lock.locked()
 
     # ------------------------------------------------------------------------ attempts, and waiting
 
@@ -310,33 +364,31 @@ class Sending:
         return fragments.push(self._window(dest)) or None
 
     def _retry(self, attempt: Callable[[], Result | None], dest: Dest, timeout: float | None,
-               progress: str = "") -> Result:
+               progress: str = "", sent: int = 0) -> Steps[Result]:
         """Call `attempt()` whenever a window has room again, until it returns a result
         (decision 12: room, view, close, timeout). `progress` goes into errors."""
+        state = self._state
         self.num_blockings += 1
-        began = time.monotonic_ns()
+        began, deadline = time.monotonic_ns(), deadline_after(timeout)
         try:
-            return self._retry_until(deadline_after(timeout), attempt, dest, timeout, progress)
+            self._flush(dest, full_only=False)
+            while True:
+                seen = self._num_rooms
+                if not state.closing and (result := attempt()) is not None:
+                    return result
+                if not (yield Pause(state.room, partial(self._has_room_since, seen), deadline,
+                                    sent)):
+                    error = SendTimeoutError(
+                        f"no room in the send window within {timeout:g} s{progress}; "
+                        f"{self._slowest(dest)}")
+                    error.num_sent = sent
+                    raise error
+                if state.closing:
+                    raise ClosedError(state.fault or f"the channel is closed{progress}; "
+                                                     "open a new one to send")
         finally:
             if (trace := self._driver.trace) is not None:
                 trace.record_blocked(time.monotonic_ns() - began, dest, *self._driver.clocks())
-
-    def _retry_until(self, deadline: Callable[[], float | None],
-                     attempt: Callable[[], Result | None],
-                     dest: Dest, timeout: float | None, progress: str) -> Result:
-        state = self._state
-        self._flush(dest, full_only=False)
-        while True:
-            seen = self._num_rooms
-            if not state.closing and (result := attempt()) is not None:
-                return result
-            if not state.room.wait_for(partial(self._has_room_since, seen), deadline):
-                raise SendTimeoutError(
-                    f"no room in the send window within {timeout:g} s{progress}; "
-                    f"{self._slowest(dest)}")
-            if state.closing:
-                raise ClosedError(state.fault or f"the channel is closed{progress}; "
-                                                 "open a new one to send")
 
     def _has_room_since(self, rooms: int) -> bool:
         return self._num_rooms != rooms or self._state.closing

@@ -7,6 +7,7 @@ a lock: a signal handler may call everything (reentry.py).
 
 from collections.abc import Callable
 
+from ringcast.channel.pauses import Pause, Steps, run
 from ringcast.channel.reentry import LockFreeCondition
 from ringcast.errors import ClosedError
 
@@ -62,5 +63,10 @@ class State:
                      condition: Callable[[], bool]) -> None:
         """Wait until the condition holds, or there are no more turns, at most until
         `deadline()`."""
+        run(self.settling(deadline, condition))
+
+    def settling(self, deadline: Callable[[], float | None],
+                 condition: Callable[[], bool]) -> Steps[None]:
+        """See wait_settled."""
         self._wake()
-        self.settled.wait_for(lambda: self.stopped or condition(), deadline)
+        yield Pause(self.settled, lambda: self.stopped or condition(), deadline)
