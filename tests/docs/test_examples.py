@@ -54,7 +54,7 @@ def test_an_example_is_short_and_says_how_to_run_it(path):
 def test_each_example_has_a_test():
     tests = Path(__file__).read_text()
     assert [path.name for path in EXAMPLES if f'start("{path.name}"' not in tests] == []
-    assert len(EXAMPLES) == 7
+    assert len(EXAMPLES) == 8
 
 
 @pytest.mark.udp
@@ -62,6 +62,23 @@ def test_chat(start, port):
     ann = start("chat.py", "ann", *port)
     assert has_line(ann, "-- ann\n")
     bob = start("chat.py", "bob", *port)
+    assert has_line(ann, "-- ann, bob\n") and has_line(bob, "-- ann, bob\n")
+    ann.stdin.write("hello bob\n")
+    ann.stdin.flush()
+    assert has_line(bob, "ann: hello bob\n")
+    bob.stdin.write("hello ann\n")
+    bob.stdin.flush()
+    assert has_line(ann, "bob: hello ann\n")
+    ended(ann)
+    assert has_line(bob, "-- bob\n")
+    assert ended(bob) == ""
+
+
+@pytest.mark.udp
+def test_asyncio_chat(start, port):
+    ann = start("asyncio_chat.py", "ann", *port)
+    assert has_line(ann, "-- ann\n")
+    bob = start("asyncio_chat.py", "bob", *port)
     assert has_line(ann, "-- ann, bob\n") and has_line(bob, "-- ann, bob\n")
     ann.stdin.write("hello bob\n")
     ann.stdin.flush()

@@ -30,5 +30,6 @@ def test_the_blocks_of_the_guide_are_one_program_that_runs():
     assert re.fullmatch(rf"(?:{unread})?", run.stderr)      # nobody reads the one to A alone
     assert lines[:4] == [f"A {seqno} b'{word}'" for seqno, word in
                          enumerate(["hello", "one", "two", "three"], 1)]
-    assert lines[4].startswith("no member 'B' is in the view")
-    assert len(lines) == 7
+    assert lines[4] == "A says b'hello'"
+    assert lines[5].startswith("no member 'B' is in the view")
+    assert len(lines) == 8

@@ -133,3 +133,13 @@ def test_nobody_is_forgotten_however_often_callers_come_and_go(network):
         hogging = False
         for thread in hogs:
             thread.join()
+
+
+def test_a_caller_that_polls_briefly_hands_back_to_the_driver_if_nothing_came(network):
+    until(lambda: network.turns)
+    threading.Timer(0, network.wake).start()
+    network.poller.poll_briefly(lambda: False)
+    polled = len(network.turns)
+    assert network.turns.count(True) == 1
+    until(lambda: len(network.turns) > polled)
+    assert network.turns[-1] is False

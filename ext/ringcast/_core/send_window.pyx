@@ -302,14 +302,19 @@ cdef class SendPort:
         It never waits for room, so it takes no message that travels in fragments:
         MessageTooLargeError above `max_payload`. The other errors are those of send().
         """
+        return self._send_now(payload, dest, flags) or self._try_otherwise(payload, dest, flags)
+
+    def _send_now(self, payload, dest, flags):
+        """Send `payload` if there is an open window with room for it, and nothing is
+        unusual. Return whether it was sent."""
         cdef int todo
         cdef long bits = bits_of(flags)
         cdef SendWindow window = self.window_to(dest)
         if window is None or bits & ~(OOB | DONT_LOOPBACK):
-            return self._try_otherwise(payload, dest, flags)
+            return False
         todo = window.push(payload, <uint16_t> bits)
         if todo == FULL or todo == LARGE:
-            return self._try_otherwise(payload, dest, flags)
+            return False
         if todo:
             self._after_push(todo, window, payload, dest, bits, None)
         return True

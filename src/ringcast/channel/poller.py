@@ -6,12 +6,14 @@ to another costs more than everything else between network and application. So s
 thread polls in the driver's place, and the driver stands by (the pattern of leader and
 follower). When the thread goes away with its message, the driver does not take over at
 once, because that would be the same hand-over again. It checks every millisecond, and
-takes over if no caller has polled since.
+takes over if no caller has polled since; or at once, if the caller says so.
 """
 
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 PATIENCE = 0.001                        # seconds between two checks of the driver that stands by
@@ -39,6 +41,7 @@ class Poller:
         self._caller_waits = False              # a caller waits for the driver to give way
         self._num_visits = 0                    # of callers that have polled
         self._caller_left = threading.Event()   # a caller went away while the driver slept
+        self._handed_back: SimpleQueue[None] = SimpleQueue()    # a caller will not poll soon
         self._is_asleep = False
         self._stopped = False
 
@@ -55,7 +58,8 @@ class Poller:
         """Wait until no caller has polled for a while."""
         while not self._stopped:
             visits = self._num_visits
-            time.sleep(PATIENCE)
+            with suppress(Empty):
+                self._handed_back.get(timeout=PATIENCE)
             if visits != self._num_visits or self._caller_waits:
                 continue
             if not self._poll_lock.locked():
@@ -89,6 +93,12 @@ class Poller:
             self._num_visits += 1
             if self._is_asleep:
                 self._caller_left.set()
+
+    def poll_briefly(self, done: Callable[[], bool]) -> None:
+        """Take a turn without waiting. If it brings nothing, the driver polls soon."""
+        self.poll_from_caller(done, 0)
+        if not done():
+            self._handed_back.put(None)
 
     def stop(self) -> None:
         """End all turns: make run_driver() and poll_from_caller() return."""

@@ -1,0 +1,623 @@
+"""Channels for asyncio: the same calls, and nothing lost, repeated or blocked, wherever
+a task is cancelled."""
+
+import asyncio
+import gc
+import importlib.util
+import inspect
+import os
+import threading
+from contextlib import asynccontextmanager
+
+import pytest
+from channels import DEFAULTS, PATIENCE, QUICK, STACKS, new_group, use_stack
+from hypothesis import given, settings, strategies as st
+
+import ringcast
+from ringcast import (
+    ClosedError,
+    ConfigError,
+    Flag,
+    JoinTimeoutError,
+    NotMemberError,
+    RingcastError,
+    SendTimeoutError,
+    aio,
+)
+
+SENDER = {"A": {"deliver": False}}
+LOOPS = ["asyncio", pytest.param("uvloop", marks=pytest.mark.skipif(
+    importlib.util.find_spec("uvloop") is None, reason="uvloop is not installed"))]
+
+
+@pytest.fixture(params=STACKS)
+def stack(request, monkeypatch):
+    use_stack(monkeypatch, request.param)
+    return request.param
+
+
+def run(coroutine, loop="asyncio"):
+    """Run a coroutine to its end, with patience."""
+    if loop == "uvloop":
+        import uvloop
+        return uvloop.run(asyncio.wait_for(coroutine, PATIENCE / 2))
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE / 2))
+
+
+@asynccontextmanager
+async def joined(names, per_member=None, **kwargs):
+    """Yield channels of one group, connected in one loop: so connecting cannot block
+    it."""
+    group = new_group()
+    channels = [aio.Channel(group, name=name, min_members=len(names),
+                            **(QUICK | DEFAULTS | kwargs | (per_member or {}).get(name, {})))
+                for name in names]
+    try:
+        await asyncio.gather(*(channel.connect() for channel in channels))
+        yield channels
+    finally:
+        await asyncio.gather(*(channel.close(0.2) for channel in channels))
+
+
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def has(channel, count):
+    """Wait until so many messages wait for the application."""
+    await until(lambda: channel.status()["num_undelivered"] >= count)
+
+
+def numbers(count):
+    return [b"%d" % number for number in range(count)]
+
+
+# --------------------------------------------------------------------------- the same calls
+
+def test_it_has_every_public_name_of_the_synchronous_channel():
+    """But fileno: the loop itself watches."""
+    with ringcast.Channel(new_group(), stack="inproc") as plain:
+        names = {name for name in dir(plain) if not name.startswith("_")}
+        other = aio.Channel(new_group(), stack="inproc")
+        assert names - {name for name in dir(other) if not name.startswith("_")} == {"fileno"}
+        for name in names - {"fileno"}:
+            ours, theirs = (getattr(type(each), name, None) for each in (plain, other))
+            if inspect.isfunction(ours) and inspect.isfunction(theirs):
+                assert (list(inspect.signature(ours).parameters)
+                        == list(inspect.signature(theirs).parameters)), name
+        run(other.close())
+
+
+def test_the_calls_of_compiled_methods_have_the_same_arguments():
+    for name in ("send", "try_send"):
+        ours, theirs = (inspect.signature(getattr(each, name))
+                        for each in (ringcast.Channel, aio.Channel))
+        assert list(ours.parameters) == list(theirs.parameters)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_messages_come_once_and_in_order(stack, loop):
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            sent, got = numbers(3000), []
+
+            async def receive():
+                async for message in b:
+                    got.append(message.payload)
+                    if len(got) == len(sent):
+                        break
+
+            receiving = asyncio.create_task(receive())
+            for payload in sent[:1000]:
+                await a.send(payload)
+            await a.send_many(sent[1000:])
+            await receiving
+            assert got == sent
+    run(play(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("way", ["messages", "batches", "deliveries", "receive"])
+def test_every_way_to_receive_ends_when_the_channel_is_closed(loop, way):
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            got = []
+
+            async def receive():
+                if way == "receive":
+                    with pytest.raises(ClosedError):
+                        while True:
+                            got.append((await b.receive()).payload)
+                    return
+                async for each in getattr(b, way)():
+                    batches = {"messages": [], "batches": [each], "deliveries": each}[way]
+                    got.extend([each.payload] if way == "messages" else
+                               [payload for batch in batches for payload in batch.payloads])
+
+            receiving = asyncio.create_task(receive())
+            await a.send_many(numbers(500))
+            assert await a.close() == 0                 # all is acknowledged
+            await b.close()
+            await receiving
+            assert got == numbers(500)
+    run(play(), loop)
+
+
+def test_a_callback_gets_messages_on_a_thread_of_the_channel():
+    async def play():
+        loop, came, got = asyncio.get_running_loop(), asyncio.Event(), []
+
+        def on_message(batch):
+            got.extend(batch.payloads)
+            loop.call_soon_threadsafe(came.set)
+
+        async with joined("AB", {**SENDER, "B": {"on_message": on_message}}) as (a, b):
+            await a.send(b"x")
+            await came.wait()
+            with pytest.raises(ConfigError, match="go to on_message"):
+                await b.receive()
+        assert got == [b"x"]
+    run(play())
+
+
+def test_errors_are_those_of_the_synchronous_channel():
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            for error, call in ((TypeError, lambda: a.send("text")),
+                                (TypeError, lambda: a.send_many(b"x")),
+                                (ConfigError, lambda: a.send(b"x", timeout=-1)),
+                                (NotMemberError, lambda: a.send(b"x", "nobody")),
+                                (ConfigError, lambda: b.receive(-1))):
+                with pytest.raises(error):
+                    await call()
+            with pytest.raises(ConfigError):
+                b.exclude("B")
+            await a.send(b"to one", "B")
+            await a.send(b"one datagram", flags=Flag.NO_RELIABILITY)
+            got = {(await b.receive()).payload for _ in range(2)}
+            assert got == {b"to one", b"one datagram"}
+        with pytest.raises(ClosedError):
+            await a.send(b"x")
+    run(play())
+
+
+def test_views(stack):
+    async def play():
+        async with joined("ABC", SENDER) as (a, b, c):
+            view, waiting = b.view, asyncio.create_task(b.view_changed())
+            await a.send(b"before")
+            await has(b, 1)
+            iterating = asyncio.create_task(collect(b.messages(in_view=view)))
+            await c.close()
+            assert set((await waiting).names) == {"A", "B"}
+            assert (await b.view_changed(view)).id > view.id
+            assert [message.payload for message in await iterating] == [b"before"]
+            last = asyncio.create_task(b.view_changed())
+            await asyncio.sleep(0)
+            await b.close()
+            with pytest.raises(ClosedError):
+                await last
+    run(play())
+
+
+async def collect(iterator):
+    return [item async for item in iterator]
+
+
+def test_where_a_stream_ended_can_be_asked():
+    async def play():
+        async with joined("ABC", {name: {"deliver": False} for name in "AC"}) as (a, b, c):
+            await c.send_many([b"x"] * 7)
+            reading = asyncio.create_task(collect(b.batches()))
+            assert await c.close() == 0
+            assert await a.end_of(c.address) == 7
+            assert set((await b.finished_of(c.address)).values()) == {(0, 7)}
+            await b.close()
+            await reading
+    run(play())
+
+
+def test_it_belongs_to_one_loop():
+    channel = aio.Channel(new_group(), stack="inproc", **QUICK)
+    run(channel.connect())
+    with pytest.raises(RingcastError, match="another event loop"):
+        run(channel.receive())
+    channel._channel.close()
+
+
+def test_join_that_takes_too_long_raises_and_closes():
+    async def play():
+        channel = aio.Channel(new_group(), stack="inproc", min_members=2)
+        with pytest.raises(JoinTimeoutError):
+            await channel.connect(0.01)
+        with pytest.raises(ClosedError):
+            await channel.connect()
+    run(play())
+
+
+# -------------------------------------------------------------- iterators and who finishes what
+
+def test_what_an_iterator_had_not_handed_out_goes_to_the_next_at_once():
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            await a.send_many(numbers(20))
+            await has(b, 20)
+            got = []
+            while len(got) < 20:
+                way = (b.messages, b.batches, b.__aiter__)[len(got) % 3]
+                async for each in way():
+                    got += each.payloads if way == b.batches else [each.payload]
+                    break
+                if len(got) < 20:
+                    got.append((await b.receive()).payload)
+            assert got == numbers(20)
+    run(play())
+
+
+def test_an_iterator_that_is_kept_can_be_closed():
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            await a.send_many(numbers(3))
+            await has(b, 3)
+            kept = b.messages()
+            assert (await anext(kept)).payload == b"0"
+            assert await b.receive(0) is None
+            await kept.aclose()
+            assert (await b.receive(0)).payload == b"1"
+            with pytest.raises(StopAsyncIteration):
+                await anext(kept)
+    run(play())
+
+
+def test_a_message_is_not_finished_while_its_task_works_on_it():
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            await a.send_many(numbers(2))
+            await has(b, 2)
+            got, may_end = [], asyncio.Event()
+
+            async def work():
+                got.append((await b.receive()).payload)
+                await may_end.wait()
+
+            worker = asyncio.create_task(work())
+            await until(lambda: got)
+            assert (await b.receive()).payload == b"1" and await b.receive(0) is None
+            assert not b._channel._driver.finished and b.digest()[a.address] == 0
+            may_end.set()
+            await worker
+            assert await b.receive(0) is None           # its task has ended
+            await until(lambda: b.digest()[a.address] == 2)
+    run(play())
+
+
+def test_wait_for_around_receive_acknowledges_what_it_gave():
+    """Python 3.11 runs each call in a task of its own."""
+    async def play():
+        async with joined("AB", SENDER, capacity=4) as (a, b):
+            sending = asyncio.create_task(a.send_many(numbers(100)))
+            got = [(await asyncio.wait_for(b.receive(), PATIENCE)).payload for _ in range(100)]
+            await sending
+            assert got == numbers(100)
+    run(play())
+
+
+def test_two_tasks_cannot_wait_for_one_iterator():
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            messages = b.messages()
+            waiting = asyncio.create_task(anext(messages))
+            await asyncio.sleep(0)
+            with pytest.raises(RingcastError, match="give each task its own"):
+                await anext(messages)
+            await a.send(b"x")
+            assert (await waiting).payload == b"x"
+    run(play())
+
+
+def test_an_iterator_with_a_timeout_ends_when_nothing_comes():
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            await a.send_many(numbers(3))
+            await has(b, 3)
+            for timeout in (0, 0.01):
+                await a.send(b"more")
+                await has(b, 1)
+                assert (await collect(b.messages(timeout)))[-1].payload == b"more"
+                assert await collect(b.batches(timeout)) == []
+            assert await b.receive(0.01) is None
+    run(play())
+
+
+def test_other_tasks_go_on_while_messages_come_all_the_time():
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            turns = 0
+
+            async def count():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            counting = asyncio.create_task(count())
+            for _ in range(10):
+                await a.send_many(numbers(10))
+                await has(b, 10)
+                before = turns
+                assert len(await collect(b.messages(0))) == 10
+                assert turns > before
+            counting.cancel()
+    run(play())
+
+
+# ----------------------------------------------------------------------- the loop is not blocked
+
+def test_a_task_that_waits_for_room_lets_the_others_make_it(stack):
+    async def play():
+        async with joined("AB", SENDER, capacity=8, max_undelivered=1) as (a, b):
+            sent = numbers(200)
+            sending = asyncio.create_task(a.send_many(sent))
+            more = [asyncio.create_task(a.send(b"x")) for _ in range(3)]
+            got = [(await b.receive()).payload for _ in range(203)]
+            await asyncio.gather(sending, *more)
+            assert [payload for payload in got if payload != b"x"] == sent
+    run(play())
+
+
+def test_large_messages_of_several_tasks_come_whole(stack):
+    async def play():
+        async with joined("AB", SENDER, capacity=4) as (a, b):
+            large = [bytes([number]) * 500_000 for number in range(4)]
+            sending = [asyncio.create_task(a.send(payload)) for payload in large]
+            got = [(await b.receive()).payload for _ in large]
+            await asyncio.gather(*sending)
+            assert sorted(got) == large
+    run(play())
+
+
+def test_closing_waits_for_acks_and_lets_others_give_them(stack):
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            await a.send_many(numbers(100))
+            closing, reading = asyncio.create_task(a.close()), asyncio.create_task(
+                collect(b.messages()))
+            assert await closing == 0 and await a.close() == 0
+            await b.close()
+            assert len(await reading) == 100
+    run(play())
+
+
+def test_a_batch_wakes_the_loop_once_and_no_call_needs_a_thread():
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            rung, ring, threads = [], b._wakeups.bell.ring, set(threading.enumerate())
+
+            def count():
+                rung.append(b._wakeups.bell._is_armed)
+                ring()
+
+            b._wakeups.bell.ring = count
+            for _ in range(20):
+                receiving = asyncio.create_task(b.receive())
+                await until(lambda: b._wakeups._waiting)
+                await a.send_many([b"x"] * 100)
+                await receiving
+                for _ in range(99):
+                    await b.receive()
+            assert sum(rung) <= 3 * 20
+            assert set(threading.enumerate()) == threads
+    run(play())
+
+
+# -------------------------------------------------------------------------- time-outs, cancelling
+
+def test_a_send_that_times_out_or_is_cancelled_has_sent_nothing(stack):
+    async def play():
+        async with joined("AB", SENDER, capacity=10, max_undelivered=1) as (a, b):
+            for payload in numbers(10):
+                await a.send(payload)
+            assert not a.try_send(b"no room")
+            with pytest.raises(SendTimeoutError, match="slowest to acknowledge is B"):
+                await a.send(b"given up", timeout=0.01)
+            sending = asyncio.create_task(a.send(b"cancelled"))
+            await until(lambda: a.status()["num_blockings"] == 2)
+            sending.cancel()
+            await asyncio.wait([sending])
+            assert sending.cancelled()
+            got = [(await b.receive()).payload for _ in range(10)]
+            last = asyncio.create_task(a.send(b"last"))
+            got.append((await b.receive()).payload)
+            await last
+            assert got == numbers(10) + [b"last"] and await b.receive(0) is None
+    run(play())
+
+
+def test_send_many_that_ends_early_says_how_many_it_sent():
+    async def play():
+        async with joined("AB", SENDER, capacity=10, max_undelivered=1) as (a, b):
+            sent = numbers(30)
+            with pytest.raises(SendTimeoutError) as timed_out:
+                await a.send_many(sent, timeout=0.01)
+            assert timed_out.value.num_sent == 10
+            for number in range(10):
+                assert (await b.receive()).payload == sent[number]
+            assert await b.receive(0) is None
+            await until(lambda: a.status()["num_unacked"] == 0)
+            with pytest.raises(TimeoutError) as cancelled:
+                async with asyncio.timeout(0.05):
+                    await a.send_many(sent[10:])
+            assert cancelled.value.__cause__.num_sent == 10
+            for number in range(10, 20):
+                assert (await b.receive()).payload == sent[number]
+    run(play())
+
+
+def test_a_large_message_that_is_cancelled_reaches_nobody_and_the_next_comes():
+    async def play():
+        async with joined("AB", SENDER, capacity=4, max_undelivered=1) as (a, b):
+            sending = asyncio.create_task(a.send(bytes(2_000_000)))
+            second = asyncio.create_task(a.send(b"y" * 500_000))
+            await until(lambda: a.status()["num_blockings"])
+            sending.cancel()
+            assert (await b.receive()).payload == b"y" * 500_000
+            await second
+            assert sending.cancelled() and await b.receive(0) is None
+    run(play())
+
+
+def test_a_connect_that_is_cancelled_leaves_no_thread_and_no_descriptor(stack):
+    async def play():
+        channel = aio.Channel(new_group(), min_members=2, **DEFAULTS)
+        connecting = asyncio.create_task(channel.connect())
+        await asyncio.sleep(0.01)
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        assert connecting.cancelled()
+        await channel.close()
+
+    def left():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    run(play())                     # a process opens some descriptors once, at first
+    before = left()
+    run(play())
+    assert left() == before
+
+
+def test_a_close_that_is_cancelled_goes_on():
+    async def play():
+        async with joined("AB", SENDER) as (a, b):
+            await a.send(b"x")
+            closing = asyncio.create_task(a.close(None))
+            await asyncio.sleep(0.01)
+            closing.cancel()
+            await asyncio.wait([closing])
+            assert closing.cancelled()
+            assert (await b.receive()).payload == b"x" and await b.receive(0) is None
+            await until(lambda: a._channel._state.closed)
+            assert await a.close() == 0
+    run(play())
+
+
+def test_a_channel_that_is_dropped_leaves_its_group():
+    async def play():
+        async with joined("AB", SENDER) as (_, b):
+            other = aio.Channel(b.group, name="C", **QUICK, **DEFAULTS)
+            await other.connect()
+            await until(lambda: "C" in b.view.names)
+            with pytest.warns(ResourceWarning, match="without close"):
+                del other
+                gc.collect()
+            await until(lambda: "C" not in b.view.names)
+    run(play())
+
+
+class Steps:
+    """Runs a coroutine in a task that is cancelled after so many of its steps."""
+
+    def __init__(self, coroutine, after):
+        self.coroutine, self.left = coroutine, after
+
+    def __await__(self):
+        inner = self.coroutine.__await__()
+        value = error = None
+        while True:
+            try:
+                waits_for = inner.send(value) if error is None else inner.throw(error)
+            except StopIteration as end:
+                return end.value
+            self.left -= 1
+            value = error = None
+            if self.left < 0:
+                if waits_for is not None:
+                    waits_for._asyncio_future_blocking = False
+                error = asyncio.CancelledError()
+                continue
+            try:
+                value = yield waits_for
+            except BaseException as thrown:
+                error = thrown
+
+
+async def cancelled_after(coroutine, steps):
+    """Return the result of a coroutine, or None if it was cancelled at its await number
+    `steps`."""
+    async def whole():
+        return await Steps(coroutine, steps)
+
+    try:
+        return await whole()
+    except asyncio.CancelledError:
+        return None
+
+
+ACTIONS = st.lists(st.tuples(
+    st.sampled_from(["receive", "message", "batch", "send", "send_many", "pause"]),
+    st.integers(0, 3)), max_size=40)
+
+
+def test_wherever_calls_are_cancelled_nothing_is_lost_or_repeated():
+    """Each call is cancelled at its first await, or a later one, or ends. A window of
+    4: sends wait often. What a call says that it sent is received, once and in order,
+    and nothing else. One group plays all examples."""
+    with asyncio.Runner() as runner:
+        group = joined("AB", SENDER, capacity=4, max_undelivered=2)
+        a, b = runner.run(group.__aenter__())
+
+        @settings(max_examples=100)
+        @given(ACTIONS)
+        def example(actions):
+            runner.run(play(a, b, actions))
+
+        try:
+            example()
+        finally:
+            runner.run(group.__aexit__(None, None, None))
+
+
+async def play(a, b, actions):
+    sent, got, next_one = [], [], 0
+
+    async def one(iterator):
+        async for each in iterator:
+            return each
+        return None
+
+    async def send_many(payloads):
+        try:
+            await a.send_many(payloads, timeout=0.001)
+        except (asyncio.CancelledError, SendTimeoutError) as error:
+            return error.num_sent
+        return len(payloads)
+
+    async def send(payload):
+        try:
+            await a.send(payload, timeout=0.001)
+        except SendTimeoutError:
+            return False
+        return True
+
+    for what, steps in actions:
+        if what == "pause":
+            await asyncio.sleep(0.0005)
+        elif what == "send":
+            payload, next_one = b"%d" % next_one, next_one + 1
+            if await cancelled_after(send(payload), steps):
+                sent.append(payload)
+        elif what == "send_many":
+            payloads = [b"%d" % (next_one + number) for number in range(6)]
+            next_one += 6
+            sent += payloads[:await cancelled_after(send_many(payloads), steps)]
+        elif what == "batch":
+            batch = await cancelled_after(one(b.batches(0.001)), steps)
+            got += batch.payloads if batch else []
+        else:
+            message = await cancelled_after(
+                b.receive(0.001) if what == "receive" else one(b.messages(0.001)), steps)
+            got += [message.payload] if message else []
+    while len(got) < len(sent):
+        got.append((await b.receive()).payload)
+    assert got == sent and await b.receive(0) is None
