@@ -72,9 +72,11 @@ class Wakeups:
         return loop
 
     def detach(self) -> None:
-        """Let the loop watch the bell no more, because the channel is closed."""
+        """Let the loop watch the bell no more, because the channel is closed. Wake all
+        tasks: the loop may not have heard the last ring."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self.bell.fileno())
+            self._wake_all()
 
     async def wait_for(self, ready: Callable[[], bool],
                        deadline: Callable[[], float | None]) -> bool:
@@ -101,12 +103,15 @@ class Wakeups:
     def _answer(self) -> None:
         """Wake all tasks: each of them looks if it may go on."""
         self.bell.answer()
-        for woken in self._waiting:
-            wake(woken)
+        self._wake_all()
         if self._state.closing:         # somebody closes it; nobody needs to wait for that
             self.bell.arm()
         if self._state.closed:
             self.detach()
+
+    def _wake_all(self) -> None:
+        for woken in self._waiting:
+            wake(woken)
 
 
 def wake(woken: "Future[None]") -> None:

@@ -6,7 +6,8 @@ to another costs more than everything else between network and application. So s
 thread polls in the driver's place, and the driver stands by (the pattern of leader and
 follower). When the thread goes away with its message, the driver does not take over at
 once, because that would be the same hand-over again. It checks every millisecond, and
-takes over if no caller has polled since; or at once, if the caller says so.
+takes over if no caller has polled since. If a caller says that it will not poll soon,
+the driver checks at once, and takes over a millisecond later.
 """
 
 import threading
@@ -95,7 +96,8 @@ class Poller:
                 self._caller_left.set()
 
     def poll_briefly(self, done: Callable[[], bool]) -> None:
-        """Take a turn without waiting. If it brings nothing, the driver polls soon."""
+        """Take a turn without waiting. If it brings nothing, the driver polls
+        soon: after a millisecond."""
         self.poll_from_caller(done, 0)
         if not done():
             self._handed_back.put(None)
