@@ -430,7 +430,7 @@ MUTATIONS = [
              "if installed.complete:", "if True:",
              test=CHANGE + "test_a_group_is_settled_only_when_all_have_what_comes_before"),
     Mutation("all members hold nothing of a departed sender", "Flush._depart",
-             "gaps, cut=cut)", "gaps, cut=cut, is_held=False)",
+             "Gaps(stream.ring.hr), cut=cut)", "Gaps(stream.ring.hr), cut=cut, is_held=False)",
              test=FLUSH + "test_a_holder_keeps_what_its_application_has_finished"),
     Mutation("a holder that is gone too is asked for ever", "Flush._agree_on_departed",
              "if gone.holder not in others:", "if False:",
