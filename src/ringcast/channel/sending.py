@@ -109,7 +109,10 @@ class Sending:
             self._send_unreliable(payload, to, flags)
             return
         window = self._window(to)
-        if todo := window.push(payload, flags):
+        todo = window.push(payload, flags)
+        if isinstance(dest, str):
+            self._remember_port(dest, window)           # under its name, until the next view
+        if todo:
             yield from self._finishing_push(todo, window, payload, to, flags, timeout)
 
     @refuses_reentry
@@ -122,18 +125,7 @@ class Sending:
                        timeout: float | None) -> None:
         """Send what SendPort does not: the first message to a member, or one with flags
         or arguments that it does not know."""
-        flags = arguments.flags(flags)
-        timeout = arguments.timeout(timeout)
-        to = self._member(dest)
-        if flags & Flag.NO_RELIABILITY:
-            self._send_unreliable(payload, to, flags)
-            return
-        window = self._window(to)
-        todo = window.push(payload, flags)
-        if isinstance(dest, str):
-            self._remember_port(dest, window)           # under its name, until the next view
-        if todo:
-            self._finish_push(todo, window, payload, to, flags, timeout)
+        run(self.sending(payload, dest, timeout, flags))
 
     @refuses_reentry
     def try_otherwise(self, payload: bytes, dest: Address | str | None, flags: int) -> bool:
