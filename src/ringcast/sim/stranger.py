@@ -38,6 +38,11 @@ class Stranger:
                 said = self._damaged(said)
             self.cluster.at(self.cluster.now + rng.randrange(LATEST), self._say, said)
 
+    def forget(self) -> None:
+        """Forget what was heard. A datagram of a former view that nobody has got yet is
+        not a repeat: whoever gets it may answer."""
+        self.heard.clear()
+
     def _damaged(self, datagram: bytes) -> bytes:
         """Return a datagram with another byte, or another end."""
         at = self.rng.randrange(len(datagram))

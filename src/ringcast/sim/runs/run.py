@@ -405,6 +405,8 @@ class Run:
         may be answered; a SEEK of a member that is gone even makes the coordinator wait
         for it."""
         cluster, checkers = self.cluster, self.cluster.checkers
+        if cluster.stranger is not None:
+            cluster.stranger.forget()
         late = cluster.network.busy_until() + slowed(JOINING / MS) + 10 * self._interval()
         self._advance(max(cluster.now + self._settling(), late))
         checkers.begin_silence()
