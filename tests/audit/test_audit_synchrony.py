@@ -81,7 +81,22 @@ def lost_to_one_that_was_away(group, number):
     return ["gap"], row["first"], "B"
 
 
+def two_parts_are_primary(group):
+    """B alone says that it is primary, and so do A and C. A's trace ends properly."""
+    group.rows["A"].append(group.rows["B"][-1] | {"member": group.address("A"), "flags": 0})
+    return called_primary(group)
+
+
+def called_primary(group):
+    """Call all views primary. Return what is found: B alone was not."""
+    for member in "ABC":
+        for row in group.find(member, "install"):
+            row["flags"] = 1
+    return ["primary"], None, "B"
+
+
 PLANTS = (
+    two_parts_are_primary,
     a_survivor_lacks_the_last_of_a_crashed_sender, the_end_is_the_least_and_not_the_most_that_came,
     a_view_tells_too_little_of_a_crashed_sender,
     a_message_comes_behind_the_view_that_it_belongs_before,
@@ -101,6 +116,9 @@ def planted(spark, tmp_path_factory):
             kinds, position, member = plant(group)
             expected[name] = kinds, position, group.address(member)
         group.write(directory)
+    group = Copy(rows, "doubtful")
+    called_primary(group)
+    group.write(directory)
     return audit(spark, [directory])[0], expected
 
 
@@ -124,3 +142,10 @@ def test_nothing_is_found_where_nothing_was_planted(planted):
     groups, (name,) = result.groups, [name for name in result.groups.members
                                       if name.startswith("untouched-B#")]
     assert len(groups.members[name].views) == 6
+
+
+def test_what_a_crashed_member_may_explain_is_not_proven(planted):
+    """A crashed, and may have installed a view that nobody else has."""
+    result, _ = planted
+    assert {each.kind for each in found_in(result.unproven, "doubtful")} == {"primary"}
+    assert found_in(result.violations, "doubtful") == []

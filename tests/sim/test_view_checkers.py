@@ -144,10 +144,11 @@ def test_two_primary_views_that_follow_the_same():
     history = History()
     left = [history.group[name].address for name in "DE"]
     primaries = history.checkers.views.primaries
-    primaries.add(history.view(1, "ABCDE"), [], 1)
-    primaries.add(history.view(2, "CDE"), [], 1)
+    primaries.add(history.view(1, "ABCDE"), [])
+    primaries.add(history.view(2, "CDE"), [])
+    primaries.add(history.view(3, "AB"), left)
     with broken("primary", ".3: A, B. and .2: C, D, E. are primary, and both follow .1: A"):
-        primaries.add(history.view(3, "AB"), left, 1)
+        primaries.check()
 
 
 def test_groups_that_formed_apart_need_the_majority_of_each():

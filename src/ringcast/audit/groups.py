@@ -85,12 +85,15 @@ class Member:
     sum_ev: int = 0
     dropped: int = 0
     is_closed: bool = False             # the trace ends with a close, and so has no open end
+    has_left: bool = False              # ... and that was in good order
     last_wall: int = 0
     refused_at: int | None = None
     # (wall, id, members), in their order
     views: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=list)
     # The members of each view that its layers installed or its application was shown.
     installed: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    # The primary ones that its layers installed: (wall, id).
+    primaries: list[tuple[int, int]] = field(default_factory=list)
 
     def hole(self) -> str | None:
         """Return what is wrong with the numbers of the events; None if each is there
@@ -234,12 +237,14 @@ def _note(groups: Groups, event: Mapping[str, Any]) -> None:
         member.installed[event["view_id"]] = tuple(event["members"])
     elif what == "install":
         member.installed[event["view_id"]] = tuple(event["members"])
+        if event["flags"]:
+            member.primaries.append((event["wall"], event["view_id"]))
     elif what == "refuse":
         member.refused_at = event["wall"] if member.refused_at is None else member.refused_at
     elif what == "dropped":
         member.dropped += event["count"]
     elif what == "close":
-        member.is_closed = True
+        member.is_closed, member.has_left = True, bool(event["flags"])
 
 
 def suspects(groups: Groups) -> list[tuple[str, Stream]]:

@@ -18,6 +18,8 @@ The promises, for every sender, view and receiver, by the kind of their violatio
 - `view`: the ids of a member's views grow, the member is in each of them, and a view id
   stands for one list of members. `member`: no two members have the same incarnation.
   `stranger`: a member is given no message of a sender that it had no view with.
+- `primary`: at most one part of a group is primary, and each primary view has a
+  majority of the one before.
 - `send`: a sender skips no position of its stream.
 
 The messages determine the order of events: a message is sent before it is delivered,
@@ -45,6 +47,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringcast.address import Address
 from ringcast.audit import (
     aggregates,
     clocks as audit_clocks,
@@ -55,7 +58,9 @@ from ringcast.audit import (
 )
 from ringcast.audit.clocks import Clocks
 from ringcast.audit.groups import Groups, Stream
+from ringcast.audit.primaries import Primaries
 from ringcast.audit.rows import Asked, Hole, Rows
+from ringcast.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -255,7 +260,7 @@ class _Judge:
                                       + [(name, stream) for _, name, stream, _ in asked]))
         holes = [*self._unlike_sets(),
                  *audit_synchrony.holes(self.groups, self.paths, self.trusted)]
-        found = [*self._twins(), *self._views(), *self._purges()]
+        found = [*self._twins(), *self._views(), *self._primaries(), *self._purges()]
         if suspects or holes:
             found += self._by_rows(suspects, holes, asked)
         self._keep(found)
@@ -318,8 +323,22 @@ class _Judge:
                                                          str(each.stream), each.position or 0)):
             first.setdefault((violation.kind, violation.member, violation.stream), violation)
         for violation in first.values():
-            is_doubtful = violation.kind == "unproven" or violation.member not in self.trusted
+            is_doubtful = (violation.kind == "unproven" or violation.member not in self.trusted
+                           or (violation.kind == "primary"
+                               and not self._tells_all_views(violation.member)))
             (self.result.unproven if is_doubtful else self.result.violations).append(violation)
+
+    def _tells_all_views(self, member: str) -> bool:
+        """Return whether all views of a member's group are in the traces. One that only
+        a member without a whole trace installed may be missing between two others."""
+        members, group, new = self.groups.members, set[str](), {member}
+        while new:
+            if any(name not in self.trusted or not members[name].is_closed for name in new):
+                return False
+            group |= new
+            new = {name for each in new for names in members[each].installed.values()
+                   for name in names} - group
+        return True
 
     # ----------------------------------------------------------------- what groups show
 
@@ -371,6 +390,28 @@ class _Judge:
                     yield Violation(self.result.clocks.true(member.name, wall), "view",
                                     member.name, view_id, None, None, wrong)
                 before = view_id
+
+    def _primaries(self) -> list[Violation]:
+        """Find primary views that break the rule of them."""
+        members = self.groups.members
+        left = [Address.parse(member.name) for member in members.values() if member.has_left]
+        walls: dict[View, tuple[int, str]] = {}
+        for member in members.values():
+            for wall, view_id in member.primaries:
+                view = View(view_id, tuple(map(Address.parse, member.installed[view_id])))
+                walls[view] = min(walls.get(view, (wall, member.name)), (wall, member.name))
+        found: list[Violation] = []
+
+        def violated(view: View, sentence: str) -> None:
+            wall, name = walls[view]
+            found.append(Violation(self.result.clocks.true(name, wall), "primary", name, view.id,
+                                   None, None, sentence))
+
+        primaries = Primaries(violated)
+        for view in walls:
+            primaries.add(view, left)
+        primaries.check()
+        return found
 
     def _purges(self) -> Iterator[Violation]:
         for row in self.early:

@@ -12,8 +12,8 @@ that it was shown.
 from typing import TYPE_CHECKING
 
 from ringcast.address import Address
+from ringcast.audit.primaries import Primaries
 from ringcast.protocols.seqnos import Seqno
-from ringcast.sim.primaries import Primaries
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class ViewCheckers:
 
     def __init__(self, checkers: "Checkers") -> None:
         self.cluster, self.violated = checkers.cluster, checkers.violated
-        self.primaries = Primaries(self.violated)
+        self.primaries = Primaries(lambda _, sentence: self.violated("primary", sentence))
         self.has_cause = False                          # a member that is alive may be suspected
         self._history: dict[int, list[View]] = {}       # installed, by incarnation
         self._lists: dict[int, tuple[Address, ...]] = {}    # the members of a view, by its id
@@ -81,8 +81,10 @@ class ViewCheckers:
         if view.primary:
             left = [each.address for each in self.cluster.incarnations.values() if each.left]
             # Whoever made the view may have died since.
-            least = min(each.config.min_members for each in self.cluster.incarnations.values())
-            self.primaries.add(view, left, least)
+            self.primaries.min_members = min(each.config.min_members for each
+                                             in self.cluster.incarnations.values())
+            self.primaries.add(view, left)
+            self.primaries.check()
         elif member.config.partition == "primary":
             self._silent[member.incarnation] = member.multicast.send_window.ring.hr
 

@@ -170,6 +170,7 @@ class Recorder:
         self.learn_names(view)
         self.installed_id = view.id
         self._row(time, wall, "install", view_id=view.id, count=len(view),
+                  flags=int(view.primary),
                   members=[str(member) for member in view.members])
         for member in new:
             self._row(time, wall, "start", view_id=view.id, sender=str(self.local),

@@ -39,7 +39,8 @@ The events:
 `resume`: it had finished the stream of `sender` up to `last` in an earlier incarnation.
 `refuse`: it accepts no messages from now on.
 `purge`: it freed its own messages up to `last`.
-`install`: its layers installed a view that the group agreed on.
+`install`: its layers installed a view that the group agreed on. `flags` is 1 if the
+view is primary.
 `depart`: for the view that follows, the stream of `sender`, which has left, ends at
 `last`.
 `view`: the application was shown a view. `flags` is 1 if the member takes messages:
