@@ -1,5 +1,7 @@
 """What a receiver asks for, and when; what a sender repeats of it, and how much."""
 
+import itertools
+
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
@@ -62,6 +64,18 @@ def test_a_gap_is_asked_for_at_the_second_look_and_not_while_its_repeat_is_on_th
     ring, gaps = receiver()
     arrive(ring, 1, 3)
     assert [gaps.scan(ring) for _ in range(4)] == [[], [(2, 2)], [], [(2, 2)]]
+
+
+def test_within_an_interval_the_wait_doubles_only_every_second_time():
+    ring, gaps = receiver(looks=12)
+    for seqno in range(1, 40, 2):                       # repeats come within one look
+        arrive(ring, seqno + 1)
+        assert [gaps.scan(ring) for _ in range(2)] == [[], [(seqno, seqno)]]
+        arrive(ring, seqno)
+    arrive(ring, 42)
+    asked = [scan for scan in range(100) if gaps.scan(ring)]
+    assert [after - before for before, after in itertools.pairwise(asked)] == [
+        2, 2, 4, 4, 8, 8, 16, 32]
 
 
 def looked(tail, ring, gaps, was_emptied=True):

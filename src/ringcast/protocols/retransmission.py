@@ -245,17 +245,20 @@ def behind(seqno: Seqno, base: Seqno) -> int:
 class Patience:
     """How many scans to wait for a repeat: the smoothed time that repeats take, and
     four times its variation (RFC 6298). It doubles when no repeat came in that time,
-    until one comes that was asked for only once. When nothing else comes, the variation
-    once is enough, for one request."""
+    until one comes that was asked for only once. As long as it is less than an
+    xmit_interval, it doubles only every second time: on a line that loses much, the
+    request or the repeat was lost as well. When nothing else comes, the variation once
+    is enough, for one request."""
 
-    __slots__ = ("is_sure", "looks", "mean", "moved", "scans", "variation")
+    __slots__ = ("is_sure", "looks", "mean", "moved", "num_failed", "scans", "variation")
 
     def __init__(self, looks: int = 1) -> None:
         self.looks = looks              # scans in an interval
         self.scans = MIN_PATIENCE * looks
         self.mean = self.variation = 0.0
         self.is_sure = False            # nothing was asked for again since it was learned
-        self.moved = 0                  # the last scan at which it doubled, or a repeat came
+        self.moved = 0                  # the last scan at which it failed, or a repeat came
+        self.num_failed = 0             # since a repeat came
 
     @property
     def short(self) -> int:
@@ -270,7 +273,7 @@ class Patience:
 
     def learn(self, scans: int, scan: int) -> None:
         """Note that a repeat came at this scan, after so many scans."""
-        self.moved, self.is_sure = scan, True
+        self.moved, self.is_sure, self.num_failed = scan, True, 0
         if self.mean:
             self.variation += (abs(scans - self.mean) - self.variation) / 4
             self.mean += (scans - self.mean) / 8
@@ -285,7 +288,9 @@ class Patience:
         self.is_sure = False
         if scan - self.moved >= self.scans or self.scans > most:
             self.moved = scan
-            self.scans = min(2 * self.scans, most)
+            self.num_failed += 1
+            doubles = self.scans >= self.looks or self.num_failed % 2 == 0
+            self.scans = min(2 * self.scans if doubles else self.scans, most)
 
 
 def requests(ranges: list[Range], datagram: int) -> list[list[Range]]:
