@@ -12,7 +12,7 @@ from processes import ringcast
 FIGURES = {"sent_per_second", "delivered_per_second", "delivered_from_others_per_second",
            "megabytes_per_second", "messages_sent", "retransmitted", "requests", "blockings",
            "discarded_datagrams", "sender_cpu_per_million", "receiver_cpu_per_million", "cores",
-           "cores_others"}
+           "cores_others", "p50_us", "p99_us", "p999_us"}
 perf = partial(ringcast, "perf")
 
 

@@ -153,8 +153,8 @@ def test_json_has_every_figure_of_every_run(tmp_path):
         "100 B, 3 of 3 send", "100 B, naive, 1 -> 2", "1,000 B, 3 of 3 send",
         "1,000 B, naive, 1 -> 2"]
     for row in document["rows"]:
-        assert set(row) == FIGURES | {"title", "naive", "members", "senders", "size", "loss",
-                                      "stack", "limit", "all_runs"}
+        assert set(row) == FIGURES | {"title", "naive", "members", "senders", "batch", "rate",
+                                      "size", "loss", "stack", "limit", "all_runs"}
         assert [set(run) for run in row["all_runs"]] == [FIGURES, FIGURES]
         assert row["delivered_per_second"] > 0 and row["title"] in done.stdout
 
@@ -175,6 +175,10 @@ def test_a_row_with_loss_is_complete_and_has_what_was_repeated():
     (["--members", 17], "--members 17 is outside 2 to 16"),
     (["--senders", "3"], "--senders '3' is neither a number from 1 to 2"),
     (["--senders", "some"], "--senders 'some' is neither"),
+    (["--batch", 0], "--batch 0 is outside 1 to 10000"),
+    (["--rate", 0], "--rate 0 is outside 1 to 1e+07"),
+    (["--batch", 2, "--rate", 2], "--batch and --rate do not go together"),
+    (["--rate", 10, "--size", 7], "with --rate, --size 7 is outside 8 to"),
     (["--loss", 1], "--loss 1 is outside 0 to 0.9"),
     (["--loss", "nan"], "--loss nan is outside"),
     (["--size", "100,big"], "--size 'big' is not a number of bytes"),
@@ -193,6 +197,7 @@ def test_a_row_with_loss_is_complete_and_has_what_was_repeated():
     (["--interface", "192.0.2.1", "--seconds", 0.1], "is not loopback"),
     (["--unicast", "--senders", 1], "--senders and --unicast do not go together"),
     (["--unicast", "--members", 2], "--members and --unicast do not go together"),
+    (["--unicast", "--rate", 2], "--rate and --unicast do not go together"),
     (["--unicast", "--naive"], "--naive and --unicast do not go together"),
     (["--unicast", "--no-naive"], "--naive and --unicast do not go together"),
     (["--unicast", "--loss", 0.95], "--loss 0.95 is outside 0 to 0.9"),
@@ -209,11 +214,21 @@ def test_an_impossible_option_is_one_sentence_and_status_2(arguments, said):
 def test_the_standard_table_has_the_promised_rows():
     common = {"group": "", "seconds": 1, "timeout": 1}
     plans = [command.plan_of(scenario, 100, "mcast-udp", common)
-             for scenario in command.scenarios(None, None, None, naive=True)]
+             for scenario in command.scenarios({}, naive=True)]
     assert [plan.title for plan in plans] == [
-        "100 B, 1 -> 1", "100 B, naive, 1 -> 1", "100 B, 1 -> 2", "100 B, 1 -> 3",
-        "100 B, 1 -> 1, 5 % lost", "100 B, 3 of 3 send"]
-    assert not any(scenario.naive for scenario in command.scenarios(None, None, None, naive=False))
+        "100 B, 1 -> 1", "100 B, naive, 1 -> 1", "100 B, 1 -> 1, send_many of 100", "100 B, 1 -> 2",
+        "100 B, 1 -> 3", "100 B, 1 -> 1, 5 % lost", "100 B, 3 of 3 send",
+        "100 B, 1 -> 1, 10,000/s each"]
+    assert not any(scenario.naive for scenario in command.scenarios({}, naive=False))
+
+
+@pytest.mark.udp
+def test_a_row_at_a_rate_says_how_long_messages_take_and_one_with_batches_sends_them_together():
+    steady = run_once(udp_plan(members=2, senders=1, rate=1000))
+    assert steady["messages_sent"] == 100
+    assert 0 < steady["p50_us"] <= steady["p99_us"] <= steady["p999_us"]
+    together = run_once(udp_plan(members=2, senders=1, batch=100))
+    assert together["messages_sent"] % (100 * POOL) == 0 and together["p50_us"] is None
 
 
 @pytest.mark.prove

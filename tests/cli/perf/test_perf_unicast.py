@@ -52,8 +52,8 @@ def test_json_has_every_figure_of_every_run(tmp_path):
         "300 B, UDP", "300 B, bare UDP sockets", "300 B, inproc"]
     for row in rows:
         assert set(row) == FIGURES | {
-            "title", "naive", "members", "senders", "size", "loss", "stack", "unicast",
-            "to_multicast", "limit", "all_runs"}
+            "title", "naive", "members", "senders", "batch", "rate", "size", "loss", "stack",
+            "unicast", "to_multicast", "limit", "all_runs"}
         assert [set(run) for run in row["all_runs"]] == [FIGURES, FIGURES]
         assert row["delivered_per_second"] > 0
         assert (row["to_multicast"] is not None) == row["unicast"]

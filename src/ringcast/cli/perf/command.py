@@ -19,6 +19,7 @@ from ringcast.cli.options import SecretFile, check_loss, console
 from ringcast.cli.perf import unicast as perf_unicast
 from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.run import RunError, run_once
+from ringcast.cli.perf.steady import STAMP
 from ringcast.cli.perf.table import (
     COLUMNS,
     LEGEND,
@@ -37,6 +38,8 @@ from ringcast.stacks import STACKS
 MAX_MEMBERS = 16
 MAX_SECONDS = 3600.0
 MAX_LOSS = 0.9
+MAX_BATCH = 10_000
+MAX_RATE = 10_000_000
 
 MULTICAST_LEGEND = f"""\
 {LEGEND}
@@ -52,14 +55,16 @@ class Scenario:
 
     members: int
     senders: int = 1
+    batch: int = 1
+    rate: int = 0
     loss: float = 0.0
     naive: bool = False
 
 
 SIZES = ["1000", "100"]
 STANDARD_STACKS = ("mcast-udp",)
-STANDARD = [Scenario(2), Scenario(2, naive=True), Scenario(3), Scenario(4), Scenario(2, loss=0.05),
-            Scenario(3, senders=3)]
+STANDARD = [Scenario(2), Scenario(2, naive=True), Scenario(2, batch=100), Scenario(3), Scenario(4),
+            Scenario(2, loss=0.05), Scenario(3, senders=3), Scenario(2, rate=10_000)]
 
 
 @app.command(epilog="\n\n".join(legend.replace("\n", " ") for legend in HELP_LEGENDS))
@@ -68,6 +73,11 @@ def perf(
         help=f"Processes in the group, 2 to {MAX_MEMBERS}.  [default: 2]")] = None,
     senders: Annotated[str | None, typer.Option(
         help="Number of members that send, or all.  [default: 1]")] = None,
+    batch: Annotated[int | None, typer.Option(
+        help="Messages that each call sends.  [default: 1]")] = None,
+    rate: Annotated[int | None, typer.Option(
+        help="Messages that each sender sends in a second, and then how long they take.  "
+             "[default: as many as it can]")] = None,
     loss: Annotated[float | None, typer.Option(
         help="Probability, 0 to 0.9, that a member loses a datagram that reached it.  "
              "[default: 0]")] = None,
@@ -117,9 +127,10 @@ def perf(
     """Measure the throughput of a group on this machine, or the cost of a message to
     one member.
 
-    Without --members, --senders, --loss and --unicast, it measures the standard table,
-    which takes about a minute: one sender with 1, 2 and 3 receivers, the naive bundle,
-    5 % loss, and three members that all send. With --members, --senders or --loss, it
+    Without --members, --senders, --batch, --rate, --loss and --unicast, it measures the
+    standard table, which takes about a minute: one sender with 1, 2 and 3 receivers,
+    the naive bundle, calls with 100 messages, 5 % loss, three members that all send,
+    and how long messages take at 10,000 a second. With one of these options, it
     measures that row alone. With several stacks, every row is measured with each of
     them, in turns.
 
@@ -144,6 +155,7 @@ def perf(
     within("--runs", runs, 1, 1000)
     within("--timeout", timeout, 0.1, MAX_SECONDS)
     within("--loss", loss or 0, 0, MAX_LOSS)
+    row = row_asked_for(members, senders, batch, rate, loss)
     chosen = stacks_of(stack or (perf_unicast.STACKS if unicast else STANDARD_STACKS))
     for each in chosen:
         configure(options, each)
@@ -151,18 +163,21 @@ def perf(
     common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed,
               "options": options}
     throughput_sizes = sizes(size or SIZES)
+    if rate is not None:
+        within("with --rate, --size", min(throughput_sizes), STAMP.size, MAX_PAYLOAD)
     secret = None if secret_file is None else str(secret_file)
     if secret is not None:
         read_secret(secret)             # raises now if it cannot be used
     if unicast:
-        only_multicast(members=members, senders=senders, naive=naive)
+        only_multicast(members=members, senders=senders, batch=batch, rate=rate, naive=naive)
         round_trip_sizes = sizes(size or [perf_unicast.ROUND_TRIP_SIZE])
         plans = perf_unicast.plans_of(chosen, throughput_sizes, round_trip_sizes, loss or 0.0,
                                       common | {"secret": secret})
     else:
         plans = [plan_of(scenario, each, name, common | {"secret": sealing})
                  for each in throughput_sizes
-                 for scenario in scenarios(members, senders, loss, naive is not False)
+                 for scenario in scenarios(row, naive is not False)
+                 if not scenario.rate or each >= STAMP.size
                  for name in stacks_for(scenario, chosen, options)
                  for sealing in ([None] if scenario.naive or not secret else [None, secret])]
     if json_file:
@@ -232,16 +247,27 @@ def sizes(texts: Sequence[str]) -> list[int]:
     return found
 
 
-def scenarios(members: int | None, senders: str | None, loss: float | None,
-              naive: bool) -> list[Scenario]:
-    """Return the standard rows; or the one row that was asked for, and the naive bundle
-    with the same number of receivers."""
-    if members is None and senders is None and loss is None:
+def scenarios(row: dict[str, Any], naive: bool) -> list[Scenario]:
+    """Return the standard rows; or the one `row` that was asked for, and the naive
+    bundle with the same number of receivers."""
+    if not row:
         return [scenario for scenario in STANDARD if naive or not scenario.naive]
-    processes = 2 if members is None else members
-    within("--members", processes, 2, MAX_MEMBERS)
-    row = Scenario(processes, count_of(senders or "1", processes), loss or 0.0)
-    return [row, Scenario(processes, naive=True)] if naive else [row]
+    scenario = Scenario(**{"members": 2} | row)
+    return [scenario, Scenario(scenario.members, naive=True)] if naive else [scenario]
+
+
+def row_asked_for(members: int | None, senders: str | None, batch: int | None, rate: int | None,
+                  loss: float | None) -> dict[str, Any]:
+    """Return what was said of a single row. Raises ConfigError if that cannot be."""
+    within("--members", members or 2, 2, MAX_MEMBERS)
+    number = None if senders is None else count_of(senders, members or 2)
+    row = given(members=members, senders=number, batch=batch, rate=rate, loss=loss)
+    for name, most in (("batch", MAX_BATCH), ("rate", MAX_RATE)):
+        within(f"--{name}", row.get(name, 1), 1, most)
+    if batch is not None and rate is not None:
+        raise ConfigError("--batch and --rate do not go together: at a steady rate each call sends "
+                          "one message; leave out one of the two")
+    return row
 
 
 def count_of(senders: str, members: int) -> int:
@@ -254,8 +280,9 @@ def count_of(senders: str, members: int) -> int:
 
 
 def plan_of(scenario: Scenario, size: int, stack: str, common: dict[str, Any]) -> PerfPlan:
-    return PerfPlan(members=scenario.members, senders=scenario.senders, loss=scenario.loss,
-                    naive=scenario.naive, size=size, stack=stack, **common)
+    return PerfPlan(members=scenario.members, senders=scenario.senders, batch=scenario.batch,
+                    rate=scenario.rate, loss=scenario.loss, naive=scenario.naive, size=size,
+                    stack=stack, **common)
 
 
 def multicast_sections(plans: Sequence[PerfPlan],

@@ -19,6 +19,7 @@ from ringcast import ConfigError, RingcastError, TransportError
 from ringcast.cli.perf.peers import ChannelPeer, NaiveReceiving, NaiveSending, Peer, together
 from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.round_trip import BarePeer, RoundTripPeer, RoundTripPlan
+from ringcast.cli.perf.steady import SteadyPeer
 
 STAGES = 5      # joining, sending, receiving, acknowledging, closing
 GRACE = 5.0     # seconds beyond a plan's timeout, for a process to start and a channel to leave
@@ -115,4 +116,5 @@ def open_peer(plan: PerfPlan, process: str) -> Peer:
         return together([RoundTripPeer(plan, member) for member in members])
     if plan.naive:
         return NaiveSending(plan, process) if plan.sends(process) else NaiveReceiving(plan, process)
-    return together([ChannelPeer(plan, member) for member in members])
+    make = SteadyPeer if plan.rate else ChannelPeer
+    return together([make(plan, member) for member in members])

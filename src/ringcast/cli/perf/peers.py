@@ -21,11 +21,13 @@ class Peer:
     `checkers` check what it received; `figures` are what it measured itself.
     """
 
+    make_checker: type[StreamChecker] = StreamChecker
+
     def __init__(self, plan: PerfPlan, name: str) -> None:
         self.plan = plan
         self.name = name
         heard = plan.heard_by(name)
-        self.checkers = [StreamChecker(plan, heard)] if heard else []
+        self.checkers = [self.make_checker(plan, heard)] if heard else []
         self.figures: dict[str, float] = {}
 
     def join(self) -> int | None:
@@ -53,21 +55,21 @@ class Peer:
 
 
 class Sending(Peer):
-    """A member that sends as fast as it can, one message with each call, if it is one
-    of the senders."""
+    """A member that sends as fast as it can, if it is one of the senders."""
 
     def work(self, seconds: float) -> dict[str, int]:
         if not self.plan.sends(self.name):
             return {}
-        payloads, end, rounds = self.plan.payloads(self.name), time.perf_counter() + seconds, 0
+        payloads = self.plan.payloads(self.name) * self.plan.batch
+        sent, end = 0, time.perf_counter() + seconds
         while time.perf_counter() < end:
             self.send_each(payloads)
-            rounds += 1
+            sent += len(payloads)
         self.flush()
-        return {self.name: rounds * len(payloads)}
+        return {self.name: sent}
 
     def send_each(self, payloads: list[bytes]) -> None:
-        """Send these messages, each with a call of its own; may wait."""
+        """Send these messages with calls as the plan says; may wait."""
         raise NotImplementedError
 
     def flush(self) -> None:
@@ -115,8 +117,11 @@ class ChannelPeer(Joined, Sending):
         self.open(**{"on_message": self.checkers[0]} if self.checkers else {"deliver": False})
 
     def send_each(self, payloads: list[bytes]) -> None:
-        send, dest = self.channel.send, self.plan.dest
-        if dest is None:
+        send, dest, batch = self.channel.send, self.plan.dest, self.plan.batch
+        if batch > 1:
+            for at in range(0, len(payloads), batch):
+                self.channel.send_many(payloads[at:at + batch], dest)
+        elif dest is None:
             for payload in payloads:
                 send(payload)
         else:

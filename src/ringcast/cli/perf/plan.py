@@ -21,11 +21,12 @@ class PerfPlan:
     """One run: `senders` of `members` send messages of `size` bytes for `seconds`, to
     all, or (`unicast`) to the last member alone.
 
-    Each member is a process; with the stack inproc all are in one. `loss` is the
-    probability that a member loses a datagram that reached it. `timeout`, in seconds,
-    limits every wait. `options` are properties of Channel; with the file of a `secret`
-    the datagrams are sealed. A `naive` run has the same
-    processes without ringcast: one sender, TCP.
+    Each member is a process; with the stack inproc all are in one. A call sends one
+    message, or so many as `batch` says. With a `rate` each sender sends so many
+    messages a second, else as many as it can. `loss` is the probability that a member
+    loses a datagram that reached it. `timeout`, in seconds, limits every wait.
+    `options` are properties of Channel; with the file of a `secret` the datagrams are
+    sealed. A `naive` run has the same processes without ringcast: one sender, TCP.
     """
 
     group: str
@@ -36,6 +37,8 @@ class PerfPlan:
     timeout: float
     loss: float = 0.0
     seed: int = 0
+    batch: int = 1
+    rate: int = 0
     naive: bool = False
     unicast: bool = False
     stack: str = "mcast-udp"
@@ -56,7 +59,9 @@ class PerfPlan:
         """Return the parts of a title that differ from the default."""
         lossy = [f"{100 * self.loss:g} % lost"] if self.loss > 0 else []
         sealed = ["sealed"] * (self.secret is not None)
-        return [self.stack] * (self.stack != "mcast-udp") + sealed + lossy
+        how = [f"send_many of {self.batch:,}"] * (self.batch > 1)
+        steady = [f"{self.rate:,}/s each"] * (self.rate > 0)
+        return [self.stack] * (self.stack != "mcast-udp") + how + steady + sealed + lossy
 
     @property
     def names(self) -> list[str]:
@@ -138,12 +143,20 @@ class StreamChecker:
             kind = (f"{first - expected - 1} missing" if first > expected
                     else "again, or out of order")
             return f"{sender}'s message {expected} was followed by {first}: {kind}"
-        pool = self.payloads[sender]
-        ends = (pool[(first - 1) % POOL], pool[(last - 1) % POOL])
-        if nbytes != len(messages) * self.size or (messages[0], messages[-1]) != ends:
+        if not self.is_sent(sender, first, messages, nbytes):
             return (f"{sender}'s messages {first} to {last} do not have the payloads that were "
                     "sent with these seqnos")
         return ""
+
+    def is_sent(self, sender: str, first: int, messages: list[bytes], nbytes: int) -> bool:
+        """Return whether these payloads were sent with the seqnos from `first` on."""
+        pool = self.payloads[sender]
+        ends = (pool[(first - 1) % POOL], pool[(first + len(messages) - 2) % POOL])
+        return nbytes == len(messages) * self.size and (messages[0], messages[-1]) == ends
+
+    def figures(self) -> dict[str, float]:
+        """Return what was measured besides the check."""
+        return {}
 
     def await_all(self, sent: dict[str, int], timeout: float) -> None:
         """Wait until all messages that this member gets of `sent` ({sender: messages})

@@ -22,7 +22,7 @@ from ringcast import ConfigError
 from ringcast.cli.perf.member import GRACE, Failure, Report, run_member
 from ringcast.cli.perf.peers import added
 from ringcast.cli.perf.plan import PerfPlan
-from ringcast.cli.perf.round_trip import RoundTripPlan
+from ringcast.cli.perf.round_trip import PERCENTILES, RoundTripPlan
 
 FULL = 0.85                 # of a core; a process that uses more is limited by its core
 # Counters of retransmitted messages.
@@ -183,8 +183,9 @@ def round_trips(reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def throughput(plan: PerfPlan, reports: Sequence[Report]) -> dict[str, Any]:
-    """Return the figures of one run that sends as fast as it can: messages a second,
-    CPU seconds for a million messages, counts."""
+    """Return the figures of one run of messages one way: messages a second, CPU seconds
+    for a million messages, counts, and at a steady rate how long messages took to the
+    slowest receiver."""
     senders = [report for report in reports if plan.sends(report.name)]
     receivers = [report for report in reports if plan.receives(report.name)]
     only_senders = [report for report in senders if report not in receivers]
@@ -202,6 +203,8 @@ def throughput(plan: PerfPlan, reports: Sequence[Report]) -> dict[str, Any]:
         "discarded_datagrams": total(["num_discard"], reports),
         "sender_cpu_per_million": cpu_per_million(only_senders, "sent"),
         "receiver_cpu_per_million": cpu_per_million(receivers, "received"),
+        **{name: max((report.figures[name] for report in receivers if report.figures),
+                     default=None) for name in PERCENTILES},
     }
 
 

@@ -53,6 +53,8 @@ COLUMNS = [
     number("sent/s", "sent_per_second"),
     number("delivered/s", "delivered_per_second"),
     number("MB/s", "megabytes_per_second"),
+    number("p50 us", "p50_us"),
+    number("p99 us", "p99_us"),
     number("retransmitted", "retransmitted"),
     number("requests", "requests"),
     number("blockings", "blockings"),
@@ -63,11 +65,12 @@ COLUMNS = [
 ]
 LEGEND = """\
 sent/s: all senders together. delivered/s: at the slowest receiver; messages of all senders in
-order, its own included if it sends. retransmitted: messages sent again. requests: datagrams that
-request retransmission. blockings: sends that waited for room. CPU s/M: CPU seconds for a million
-messages, of the sender (if it only sends) and of the receiver that needs most. cores used: CPU
-time of each process by elapsed time. limited by: derived from these, and from the CPU time of
-other processes on the machine."""
+order, its own included if it sends. p50, p99: at a steady rate, microseconds from before send()
+until the slowest receiver's callback had that share of the messages. retransmitted: messages sent
+again. requests: datagrams that request retransmission. blockings: sends that waited for room. CPU
+s/M: CPU seconds for a million messages, of the sender (if it only sends) and of the receiver that
+needs most. cores used: CPU time of each process by elapsed time. limited by: derived from these,
+and from the CPU time of other processes on the machine."""
 
 
 def shares(cores: dict[str, float]) -> str:
@@ -85,8 +88,10 @@ def row_of(plan: PerfPlan, results: Sequence[Row]) -> Row:
     runs."""
     figures = medians(results)
     return {"title": plan.title, "naive": plan.naive, "members": plan.members,
-            "senders": plan.senders, "size": plan.size, "loss": plan.loss, "stack": plan.stack,
-            **figures, "limit": limit(figures, plan.loss, cores_available()),
+            "senders": plan.senders, "batch": plan.batch, "rate": plan.rate, "size": plan.size,
+            "loss": plan.loss, "stack": plan.stack,
+            **figures,
+            "limit": "its rate" if plan.rate else limit(figures, plan.loss, cores_available()),
             "all_runs": list(results)}
 
 

@@ -1,0 +1,60 @@
+"""A sender at a steady rate, and how long its messages take: from before send() until
+the receiver's callback has the message. Both read one clock.
+
+A message holds the time when it was sent, so of the payloads only the sizes are
+checked. The sender sends what is due, then sleeps until the next is.
+"""
+
+import time
+from collections.abc import Sequence
+from struct import Struct
+
+from ringcast.cli.perf.peers import ChannelPeer
+from ringcast.cli.perf.plan import PerfPlan, StreamChecker
+from ringcast.cli.perf.round_trip import percentiles
+
+STAMP = Struct("<q")                    # nanoseconds, by the machine's monotonic clock
+
+
+class SteadyChecker(StreamChecker):
+    """Checks the deliveries at one member, and notes how many nanoseconds each
+    took."""
+
+    def __init__(self, plan: PerfPlan, heard: Sequence[str] | None = None) -> None:
+        super().__init__(plan, heard)
+        self.taken: list[int] = []
+
+    def take(self, sender: str, first: int, messages: list[bytes], nbytes: int) -> None:
+        now = time.monotonic_ns()
+        super().take(sender, first, messages, nbytes)
+        self.taken += [now - STAMP.unpack_from(message)[0] for message in messages]
+
+    def is_sent(self, sender: str, first: int, messages: list[bytes], nbytes: int) -> bool:
+        return set(map(len, messages)) == {self.size}
+
+    def figures(self) -> dict[str, float]:
+        return percentiles(self.taken) if self.taken else {}
+
+
+class SteadyPeer(ChannelPeer):
+    """A member that sends at the rate of its plan, or receives by callback."""
+
+    make_checker = SteadyChecker
+
+    def work(self, seconds: float) -> dict[str, int]:
+        if not self.plan.sends(self.name):
+            return {}
+        rate, padding, send = self.plan.rate, bytes(self.plan.size - STAMP.size), self.channel.send
+        begin, sent, goal = time.monotonic_ns(), 0, round(seconds * self.plan.rate) or 1
+        while sent < goal:
+            due = min(goal, int((time.monotonic_ns() - begin) / 1e9 * rate) + 1)
+            for _ in range(due - sent):
+                send(STAMP.pack(time.monotonic_ns()) + padding)
+            sent = due
+            time.sleep(max(0.0, begin / 1e9 + sent / rate - time.monotonic()))
+        return {self.name: sent}
+
+    def close(self, timeout: float) -> None:
+        super().close(timeout)
+        for checker in self.checkers:
+            self.figures = checker.figures()
