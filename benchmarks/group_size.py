@@ -77,7 +77,8 @@ def be(seat: int, group: str, size: int, rate: int, options: dict[str, Any],
         ended = time.monotonic()
         while channel.acknowledged < sent:
             if time.monotonic() > ended + PATIENCE:
-                raise SystemExit(f"{channel.status()['num_unacked']} messages are unacknowledged")
+                unacked = channel.status().multicast.num_unacked
+                raise SystemExit(f"{unacked} messages are unacknowledged")
             time.sleep(0.005)
         tail = time.monotonic() - ended
         pipe.send(None)
@@ -106,8 +107,8 @@ def send(channel: Channel, payload: bytes, rate: int) -> int:
 
 def votes(channel: Channel) -> int:
     """Return how many votes this member has sent, less those that it has received."""
-    status = channel.status()
-    return status.get("votes_sent", 0) - status.get("votes_received", 0)
+    stable = channel.status().stable
+    return 0 if stable is None else stable.votes_sent - stable.votes_received
 
 
 def once(members: int, given: argparse.Namespace) -> list[float]:

@@ -45,8 +45,8 @@ def be(name: str, group: str, options: dict[str, Any], loss: float, size: int, r
         waits: list[float] = []
         count = send(channel, size, rate) if name == "0" else receive(channel, waits)
         status, spent = channel.status(), time.monotonic() - began
-        pipe.send((count / spent, status["xmit_rsps_sent"] / count,
-                   status["num_duplicates"] / count, waits))
+        pipe.send((count / spent, status.multicast.xmit_rsps_sent / count,
+                   status.multicast.num_duplicates / count, waits))
         pipe.recv()                                 # the others may still need repeats
 
 

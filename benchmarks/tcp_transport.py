@@ -50,7 +50,7 @@ def throughput(port, seconds):
     for each in receivers:
         each.start()
     sender, batch = opened(1, port), [(EVERYONE, datagram(1, FRAME))] * 16
-    while sender.status()["links"] < 2:
+    while sender.status().transport.links < 2:
         sender.poll(10_000_000)
     while any(each.is_alive() for each in receivers):
         if sum(link.unsent for link in sender._links.values()) < OWED:

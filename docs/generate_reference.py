@@ -3,8 +3,8 @@
     python docs/generate_reference.py
 
 A test generates the page again and compares, so it stays true. The meaning of an option
-is its comment in config.py, that of a counter its comment in a class `Counters` or its
-line in MEANINGS here, that of a command its help. A field's comment may stand above the
+is its comment in config.py, that of a counter its declaration in status.py, that of a
+command its help. A field's comment may stand above the
 field, or beside it and go on below. A heading is a comment line that begins with a
 ruler of hyphens.
 """
@@ -17,22 +17,19 @@ import re
 import textwrap
 import typing
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import typer
 
-import ringcast
-from ringcast import Channel, cli
+from ringcast import cli
 from ringcast.cli.app import app
 from ringcast.config import Config
 from ringcast.stacks import STACKS
+from ringcast.status import ALL, Section, Status, numbers
 
 PAGE = Path(__file__).with_name("reference.md")
-SOURCES = Path(ringcast.__file__).parent
-COUNTERS_CLASS = re.compile(r"^class Counters\b.*\n((?:    .*\n|\n)*)", re.MULTILINE)
 FIELD = re.compile(r"    (\w+): [^#]*(?:# *(.*))?")
 ABOVE = re.compile(r"    # *(.*)")
 BELOW = re.compile(r" {16,}# *(.*)")     # goes on with the comment beside the field
@@ -54,7 +51,9 @@ nothing else is said. (Arguments called `timeout` are seconds.)
 COUNTERS = """\
 ## Counters
 
-`Channel.status()` has these. Most count from the start; "now" says that a value may fall.
+`Channel.status()` returns a `ringcast.status.Status`, which has these sections: what a channel
+that sends has acknowledged is `channel.status().multicast.low`. Most fields count from the start;
+"now" says that a value may fall. The sections `multicast` and `transport` depend on the stack.
 """
 
 COMMANDS = """\
@@ -64,110 +63,6 @@ Exit status: 0 when the command did what it says, 1 when a check that it makes f
 asked for something that cannot be, 3 when an audit cannot tell. An error is one sentence.
 """
 
-MEANINGS = {                            # of the counters that have no comment in the code
-    "malformed": "datagrams that are damaged, or of another version",
-    "foreign": "datagrams of another group, at the same address and port",
-    "not_for_me": "datagrams for another member, or this member's own",
-    "unhandled": "datagrams of a kind that no layer knows",
-    "unreliable_sent": "messages sent with NO_RELIABILITY",
-    "unreliable_delivered": "such messages that were delivered",
-    "unreliable_dropped": "such messages that were dropped: no room, or not of a member",
-    "num_connections": "connections for messages to one member, both directions; now",
-    "unicast_unacked": "own messages to single members that are not acknowledged; now",
-    "unicast_missing": "messages to this member alone that are missing; now",
-    "num_closed_connections": "closed connections that are remembered; now",
-    "unicast_msgs_delivered": "messages to this member alone that were delivered",
-    "unicast_acks_sent": "acks sent, for messages to one member",
-    "unicast_acks_received": "acks received, for messages to one member",
-    "unicast_xmit_reqs_sent": "requests for missing messages sent",
-    "unicast_xmit_reqs_received": "requests for missing messages received",
-    "syncs_sent": "SEND_FIRST_SEQNO sent",
-    "syncs_received": "SEND_FIRST_SEQNO received",
-    "syncs_answered": "SEND_FIRST_SEQNO answered",
-    "conns_opened": "connections opened by this member",
-    "conns_closed": "connections closed, either direction",
-    "closes_sent": "CLOSE sent",
-    "closes_received": "CLOSE received",
-    "low": "LOW of the send window: all members have finished this member's messages up to here",
-    "hd": "HD of the send window: up to here they were delivered to this member itself",
-    "hr": "HR of the send window: the highest seqno taken",
-    "sent": "the highest seqno that left",
-    "num_unacked": "own messages to everybody that somebody has not acknowledged; now",
-    "num_missing": "messages to everybody that are missing; now",
-    "num_leaving": "windows of members that left, with messages not yet taken; now",
-    "send_budget": "bytes that may be unacknowledged; now",
-    "num_msgs_delivered": "messages to everybody that were delivered",
-    "xmit_reqs_sent": "requests for missing messages sent",
-    "xmit_reqs_received": "requests for missing messages received",
-    "acks_sent": "acks sent",
-    "acks_received": "acks received",
-    "votes_sent": "votes sent to the coordinator",
-    "votes_received": "votes received, at the coordinator",
-    "stability_sent": "STABILITY reports sent, by the coordinator",
-    "stability_received": "STABILITY reports received",
-    "resyncs_sent": "RESYNC sent: what this member has, after a connection broke",
-    "resyncs_received": "RESYNC received",
-    "become_server_queue": "messages that wait for their window; now",
-    "view_id": "the id of the view; 0: none yet",
-    "num_members": "members of the view; now",
-    "is_primary": "1 if the view is primary, else 0; now",
-    "num_views": "views that were installed",
-    "num_changes": "view changes that this member began, as the coordinator",
-    "num_states_given": "states that this member has given to members that came",
-    "num_givers_lost": "members that gave this one their state, and were lost or failed",
-    "num_held_back": "messages that were held back until the application had its state",
-    "held_back_bytes": "bytes of such messages that are held back now",
-    "num_suspected": "members that this one suspected",
-    "num_probes": "probes sent to members that were silent or seemed to be gone",
-    "num_pauses": "pauses of this process that were long enough to be noticed",
-    "num_bad_membership": "datagrams about the group that are damaged or make no sense",
-    "num_bad_ends": "datagrams about ends of streams that are damaged or make no sense",
-    "fetches_sent": "FETCH sent: requests for messages of departed senders",
-    "fetches_received": "FETCH received",
-    "num_refused": "members that were refused because of other terms, such as another stack",
-    "num_datagrams_cut": "control datagrams that were cut into parts",
-    "num_joined": "control datagrams that were put together from parts",
-    "num_parts_given_up": "control datagrams of which not all parts came",
-    "num_bad_parts": "parts that make no sense",
-    "num_blockings": "calls of send that had to wait",
-    "num_undelivered": "messages handed to the application that it has not finished; now",
-    "num_callback_errors": "callbacks that raised",
-    "datagrams_sent": "datagrams sent",
-    "datagrams_received": "datagrams received",
-    "datagrams_dropped": "datagrams dropped because the receiver's queue was full",
-    "unknown_dest": "datagrams to a member that is not there",
-    "bytes_received": "bytes received",
-    "bytes_sent": "bytes sent",
-    "receive_calls": "system calls that receive",
-    "receive_truncated": "datagrams larger than a datagram can be",
-    "receive_errors": "errors of receiving",
-    "send_calls": "system calls that send",
-    "send_unknown": "datagrams to a member without a route",
-    "send_errors": "errors of sending",
-    "send_dropped": "datagrams that the kernel did not take",
-    "bad_routes": "addresses of members that make no sense",
-    "bad_addresses": "addresses to seek members at that make no sense or are too many",
-    "links": "connections that stand; now",
-    "control_links": "of these, how many have a second connection for control; now",
-    "unsent_bytes": "bytes that wait for slow members; now",
-    "links_made": "connections made",
-    "links_lost": "connections that broke",
-    "links_cut_slow": "connections cut because more than max_unsent waited",
-    "links_cut_dead": "connections cut because the other end vanished",
-    "links_replaced": "connections replaced by a newer one to the same member",
-    "dials": "attempts to connect",
-    "dials_failed": "attempts that failed",
-    "handshakes_accepted": "connections from others that were accepted",
-    "handshakes_refused": "connections from others that were refused",
-    "handshakes_timed_out": "connections that did not agree in time",
-    "self_connections": "connections to this member itself",
-    "accept_errors": "errors of accepting",
-    "frames_received": "datagrams received",
-    "frames_refused": "frames that are none, or not of the connection's member",
-    "frames_sent": "datagrams sent",
-    "send_unlinked": "datagrams to a member without a connection",
-    "send_lost_bytes": "bytes that waited when their connection ended",
-}
 
 
 def fields(source: str) -> Iterator[tuple[str, str, str]]:
@@ -241,31 +136,21 @@ def values(annotation: Any) -> str:
 
 
 def counters() -> Iterator[str]:
-    """Yield the table of all counters, and which stacks have each."""
-    stacks = {stack: list(status_of(stack)) for stack in STACKS}
-    meanings = dict(counted())
-    yield "| counter | stacks | meaning |"
-    yield "| --- | --- | --- |"
-    for name in dict.fromkeys(name for names in stacks.values() for name in names):
-        having = [stack for stack, names in stacks.items() if name in names]
-        meaning = MEANINGS.get(name) or meanings.get(name)
-        if not meaning:
-            raise LookupError(f"nothing says what {name} counts: add a comment, or to MEANINGS")
-        yield row(f"`{name}`", "all" if len(having) == len(STACKS) else ", ".join(having), meaning)
+    """Yield the tables of what a status says, one for each section."""
+    for section in ALL:
+        yield f"\n### {place_of(section)}: {section.__name__}\n"
+        yield textwrap.fill(inspect.cleandoc(section.__doc__ or ""), 98) + "\n"
+        yield "| field | unit | meaning | what you see, and what it means |"
+        yield "| --- | --- | --- | --- |"
+        for name, number in numbers(section).items():
+            yield row(f"`{name}`", f"{number.unit}{', now' * number.falls}", number.meaning,
+                      number.sign)
 
 
-def status_of(stack: str) -> dict[str, int]:
-    """Return what a channel of a stack counts."""
-    with closing(Channel("reference", stack=stack)) as channel:
-        return channel.status()
-
-
-def counted() -> Iterator[tuple[str, str]]:
-    """Yield the counters of all classes called Counters that have a comment, and the
-    comment."""
-    for path in sorted(SOURCES.rglob("*.py")):
-        for body in COUNTERS_CLASS.findall(path.read_text()):
-            yield from ((name, text) for name, _, text in fields(body) if text)
+def place_of(section: type[Section]) -> str:
+    """Return the name of the field of Status that has a section."""
+    return next(name for name, hint in typing.get_type_hints(Status).items()
+                if section in (hint, *typing.get_args(hint)))
 
 
 def commands() -> Iterator[str]:

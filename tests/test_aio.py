@@ -67,7 +67,7 @@ async def until(condition):
 
 async def has(channel, count):
     """Wait until so many messages wait for the application."""
-    await until(lambda: channel.status()["num_undelivered"] >= count)
+    await until(lambda: channel.status().delivery.num_undelivered >= count)
 
 
 def numbers(count):
@@ -439,7 +439,7 @@ def test_a_send_that_times_out_or_is_cancelled_has_sent_nothing(stack):
             with pytest.raises(SendTimeoutError, match="slowest to acknowledge is B"):
                 await a.send(b"given up", timeout=0.01)
             sending = asyncio.create_task(a.send(b"cancelled"))
-            await until(lambda: a.status()["num_blockings"] == 2)
+            await until(lambda: a.status().application.num_blockings == 2)
             sending.cancel()
             await asyncio.wait([sending])
             assert sending.cancelled()
@@ -461,7 +461,7 @@ def test_send_many_that_ends_early_says_how_many_it_sent():
             for number in range(10):
                 assert (await b.receive()).payload == sent[number]
             assert await b.receive(0) is None
-            await until(lambda: a.status()["num_unacked"] == 0)
+            await until(lambda: a.status().multicast.num_unacked == 0)
             with pytest.raises(TimeoutError) as cancelled:
                 async with asyncio.timeout(0.05):
                     await a.send_many(sent[10:])
@@ -476,7 +476,7 @@ def test_a_large_message_that_is_cancelled_reaches_nobody_and_the_next_comes():
         async with joined("AB", SENDER, capacity=4, max_undelivered=1) as (a, b):
             sending = asyncio.create_task(a.send(bytes(2_000_000)))
             second = asyncio.create_task(a.send(b"y" * 500_000))
-            await until(lambda: a.status()["num_blockings"])
+            await until(lambda: a.status().application.num_blockings)
             sending.cancel()
             assert (await b.receive()).payload == b"y" * 500_000
             await second

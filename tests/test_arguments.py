@@ -94,11 +94,11 @@ CALLS = {
 @pytest.mark.parametrize("case", TIMEOUTS)
 def test_a_wrong_timeout_raises_at_once_even_where_nothing_would_wait(channel, call, case):
     error, sentence, timeout = TIMEOUTS[case]
-    before = channel.status()["hr"]
+    before = channel.status().multicast.hr
     with pytest.raises(error, match=sentence) as caught:
         CALLS[call](channel, timeout)
     assert one_sentence(caught)
-    assert channel.status()["hr"] == before
+    assert channel.status().multicast.hr == before
 
 
 FLAGS = {
@@ -115,13 +115,13 @@ FLAGS = {
 @pytest.mark.parametrize("case", FLAGS)
 def test_wrong_flags_raise_at_once_and_nothing_is_sent(channel, case):
     error, sentence, flags = FLAGS[case]
-    before = channel.status()["hr"]
+    before = channel.status().multicast.hr
     for send in (lambda: channel.send(b"", flags=flags),
                  lambda: channel.send_many([b""], flags=flags)):
         with pytest.raises(error, match=sentence) as caught:
             send()
         assert one_sentence(caught)
-    assert channel.status()["hr"] == before
+    assert channel.status().multicast.hr == before
 
 
 DESTS = {
@@ -146,10 +146,10 @@ def test_send_many_wants_many(channel, payloads):
 
 
 def test_send_many_takes_any_iterable_of_messages(channel):
-    before = channel.status()["hr"]
+    before = channel.status().multicast.hr
     for payloads in (Payloads([b"1", b"2"]), (b"3",), iter([b"4", b"5"]), {b"6": None}, []):
         channel.send_many(payloads)
-    assert channel.status()["hr"] == before + 6
+    assert channel.status().multicast.hr == before + 6
 
 
 @pytest.mark.parametrize(("call", "error", "sentence"), [

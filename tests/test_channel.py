@@ -26,6 +26,7 @@ from ringcast import (
     SendTimeoutError,
 )
 from ringcast.protocols.faults import Discard, Duplicate, Shuffle
+from ringcast.status import by_name
 
 
 @pytest.fixture(params=STACKS, autouse=True)
@@ -94,7 +95,7 @@ def test_everything_arrives_over_a_network_that_loses_repeats_and_reorders(stack
         side_by_side([lambda c=channel: c.send_many(sent[c.address.name]) for channel in channels])
         for collector in collectors.values():
             assert collector.wait() == sent
-        assert sum(channel.status()["xmit_rsps_sent"] for channel in channels) > 0
+        assert sum(channel.status().multicast.xmit_rsps_sent for channel in channels) > 0
 
 
 def test_decision_14_many_sending_threads_one_order_everywhere():
@@ -107,7 +108,7 @@ def test_decision_14_many_sending_threads_one_order_everywhere():
         for thread in range(4):
             mine = [payload for payload in at_a if payload.startswith(b"%d-" % thread)]
             assert mine == [b"%d-%d" % (thread, k) for k in range(1000)]
-        assert a.status()["xmit_reqs_received"] == b.status()["xmit_reqs_sent"] == 0
+        assert a.status().multicast.xmit_reqs_received == b.status().multicast.xmit_reqs_sent == 0
 
 
 def test_a_message_waits_for_company_no_longer_than_its_delay():
@@ -138,7 +139,7 @@ def test_decision_12_a_blocked_sender_gives_up_at_its_timeout_and_burns_no_seqno
             got += next(stream).payloads
         sender.join(PATIENCE)
         assert got == [b"%d" % k for k in range(10)] + [b"last"]
-        assert a.status()["num_blockings"] == 3
+        assert a.status().application.num_blockings == 3
 
 
 def test_decision_12_a_blocked_sender_is_released_by_close():
@@ -153,7 +154,7 @@ def test_decision_12_a_blocked_sender_is_released_by_close():
 
         thread = threading.Thread(target=blocked)
         thread.start()
-        wait_for(lambda: a.status()["num_blockings"] == 1)
+        wait_for(lambda: a.status().application.num_blockings == 1)
         a.close(timeout=0.01)
         thread.join(PATIENCE)
         assert failed
@@ -166,7 +167,7 @@ def test_decision_12_a_blocked_sender_is_released_when_the_slowest_is_taken_out(
         a.send_many([b"x"] * 4)
         sender = threading.Thread(target=lambda: a.send(b"y"))
         sender.start()
-        wait_for(lambda: a.status()["num_blockings"] == 1)
+        wait_for(lambda: a.status().application.num_blockings == 1)
         b.exclude("C")
         sender.join(PATIENCE)
         assert not sender.is_alive()
@@ -185,8 +186,8 @@ def test_a_slow_application_is_not_sent_more_than_its_window():
     with joined("AB", {"A": {"deliver": False}}, capacity=100, max_undelivered=10) as (a, b):
         with pytest.raises(SendTimeoutError, match="100 of 500"):
             a.send_many([b"x"] * 500, timeout=0.1)
-        wait_for(lambda: b.status()["num_undelivered"] > 0)
-        assert b.status()["num_undelivered"] <= 10
+        wait_for(lambda: b.status().delivery.num_undelivered > 0)
+        assert b.status().delivery.num_undelivered <= 10
 
 
 # ------------------------------------------------------------------------------------- the receiver
@@ -204,7 +205,7 @@ def test_decision_2_an_exception_in_a_callback_loses_nothing_and_repeats_nothing
         for k in range(200):
             a.send(b"%d" % k)
         wait_for(lambda: len(got) == 200)
-        wait_for(lambda: b.status()["num_callback_errors"] > 0)
+        wait_for(lambda: b.status().application.num_callback_errors > 0)
     assert got == [b"%d" % k for k in range(200)]
     assert "a callback failed" in caplog.text
 
@@ -225,7 +226,7 @@ def test_a_batch_is_finished_when_the_next_one_is_asked_for():
         next(stream)
         a.send(b"second")
         next(stream)
-        wait_for(lambda: a.status()["low"] == 1)
+        wait_for(lambda: a.status().multicast.low == 1)
 
 
 def test_an_ack_waits_for_every_thread_that_took_something_earlier():
@@ -239,7 +240,7 @@ def test_an_ack_waits_for_every_thread_that_took_something_earlier():
         assert not b._driver.finished and b.digest()[a.address] == 0
         a.send(b"and this")
         next(slow)
-        wait_for(lambda: a.status()["low"] == 2)
+        wait_for(lambda: a.status().multicast.low == 2)
 
 
 def test_what_an_iterator_left_behind_is_covered_by_what_is_finished_after_it():
@@ -253,7 +254,7 @@ def test_what_an_iterator_left_behind_is_covered_by_what_is_finished_after_it():
         next(stream)
         a.send(b"third")
         next(stream)
-        wait_for(lambda: a.status()["low"] == 2)
+        wait_for(lambda: a.status().multicast.low == 2)
 
 
 def test_views_are_told_before_the_messages_that_follow_them():
@@ -271,10 +272,10 @@ def test_views_are_told_before_the_messages_that_follow_them():
 def test_status_has_the_texts_names():
     with joined("AB", {"A": {"deliver": False}, "B": {"deliver": False}}) as (a, _):
         a.send(b"x")
-        wait_for(lambda: a.status()["low"] == 1)
+        wait_for(lambda: a.status().multicast.low == 1)
         assert {"low", "hd", "hr", "sent", "xmit_reqs_sent", "num_blockings", "num_missing",
-                "view_id"} <= a.status().keys()
-        assert a.status()["hr"] == 1
+                "view_id"} <= by_name(a.status()).keys()
+        assert a.status().multicast.hr == 1
 
 
 # --------------------------------------------------------------------------------------- life cycle
@@ -419,7 +420,7 @@ def test_a_wrong_payload_is_refused_and_nothing_is_sent():
         for dest in ("nobody", Address("B", 7), a.address):
             with pytest.raises(NotMemberError):
                 a.send(b"x", dest=dest)
-        assert a.status()["hr"] == 0
+        assert a.status().multicast.hr == 0
 
 
 def test_a_channel_with_callbacks_cannot_be_iterated():

@@ -52,7 +52,7 @@ def test_on_message_may_raise_anything(stack, error, caplog):
             a.send(b"%d" % number, timeout=PATIENCE)    # more than a window
         raiser.wait(lambda got: len(payloads(got)) == 20)
         assert payloads(raiser.got) == [b"%d" % number for number in range(20)]
-        assert b.status()["num_callback_errors"] == 1 and b.fault is None
+        assert b.status().application.num_callback_errors == 1 and b.fault is None
         assert a.close() == 0
     assert "a callback failed" in caplog.text
 
@@ -65,7 +65,7 @@ def test_on_view_may_raise_anything(error):
         raiser.wait(lambda got: len(got[-1]) == 2)
         b.close()
         raiser.wait(lambda got: len(got[-1]) == 1)
-        assert a.status()["num_callback_errors"] == 1 and a.fault is None
+        assert a.status().application.num_callback_errors == 1 and a.fault is None
 
 
 @pytest.mark.parametrize("error", UGLY)
@@ -77,7 +77,7 @@ def test_on_undelivered_may_raise_anything(error):
             other.close(0, leave=False)
             raiser.wait(lambda got, number=number: len(got) == number)
         assert [batch.dest for batch in raiser.got] == [b.address, c.address]
-        assert a.status()["num_callback_errors"] == 1 and a.fault is None
+        assert a.status().application.num_callback_errors == 1 and a.fault is None
 
 
 def throw(error, thread):

@@ -66,7 +66,7 @@ def test_after_an_exclusion_close_waits_for_the_living_only(stack):
         c.close(0, leave=False)
         assert lost.wait() == {"A": [b"1", b"2", b"3"]}  # at once: conn_close_timeout is never
                                                          # waited for here
-        assert a.status()["unicast_unacked"] == 0
+        assert a.status().unicast.unicast_unacked == 0
         assert a.close(None) == 0                   # for ever, if there were anything to wait for
 
 

@@ -88,7 +88,7 @@ def test_a_forked_copy_raises_and_the_parent_goes_on(stack):
     with joined("AB", {"B": {"on_message": collector}, "A": {"deliver": False}}) as (a, b):
         a.send_many([b"before"] * 100)
         a.send(b"before", b.address)
-        while a.status()["num_unacked"] + a.status()["unicast_unacked"]:
+        while a.status().multicast.num_unacked + a.status().unicast.unicast_unacked:
             threading.Event().wait(0.001)
         assert collector.by_sender["A"] == [b"before"] * 101
         check(in_a_fork(lambda: what_a_child_may_do(a, b.address)))

@@ -109,9 +109,9 @@ def test_a_million_messages_through_a_thousand_cut_connections_without_retransmi
         lost = [0]
 
         def cutting():
-            while (known := a.status())["links_lost"] < 1000:
-                lost[0] = known["links_lost"]
-                if known["links"]:
+            while (known := a.status().transport).links_lost < 1000:
+                lost[0] = known.links_lost
+                if known.links:
                     cut_one(a, rng)
             lost[0] = 1000
 
@@ -129,9 +129,10 @@ def test_a_million_messages_through_a_thousand_cut_connections_without_retransmi
             collector.wait()
         statuses = [channel.status() for channel in (a, b)]
     assert all(collector.next == {"A": 500_000, "B": 500_000} for collector in collectors.values())
-    assert statuses[0]["links_lost"] >= 1000
-    assert all(status["xmit_reqs_sent"] == 0 and status["num_gaps"] == 0 for status in statuses)
-    assert sum(status["resyncs_sent"] for status in statuses) > 100
+    assert statuses[0].transport.links_lost >= 1000
+    assert all(status.multicast.xmit_reqs_sent == status.multicast.num_gaps == 0
+               for status in statuses)
+    assert sum(status.multicast.resyncs_sent for status in statuses) > 100
 
 
 def send_while(channels, disturb):
@@ -194,11 +195,11 @@ def test_a_member_whose_new_connection_comes_late_stays_in_the_view(stack, monke
         before = a.view.id
         a.send(b"before")
         wait_for(lambda: collector.by_sender.get("A") == [b"before"])
-        made = [each.status()["links_made"] for each in (a, b)]
+        made = [each.status().transport.links_made for each in (a, b)]
         monkeypatch.setattr(Handshaking, "dial", dial_late)
         for each in connections(a.config.port):         # the one for control is not enough
             cut(each)
-        wait_for(lambda: all(each.status()["links_made"] > former
+        wait_for(lambda: all(each.status().transport.links_made > former
                              for each, former in zip((a, b), made, strict=True)))
         a.send(b"after")
         assert collector.wait()["A"] == [b"before", b"after"]

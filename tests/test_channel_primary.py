@@ -14,7 +14,7 @@ QUICK = {"partition": "primary", "min_members": 2, "heartbeat_interval": 20, "su
 
 
 def may_send(member):
-    return member.channel.status()["is_primary"] == 1
+    return member.channel.status().membership.is_primary == 1
 
 
 @pytest.fixture(params=SOME)

@@ -11,6 +11,7 @@ import pytest
 from channels import PATIENCE, STACKS, joined, use_stack
 
 from ringcast import Channel, ClosedError, Message, RingcastError
+from ringcast.status import Status
 
 # A process whose main thread does one thing with a channel all the time. A second
 # thread sends it a signal as soon as the handler of the one before has run; the last of
@@ -54,7 +55,7 @@ def main(number):
     def look(*_):
         global refused, handled
         handled += 1
-        assert a.status()["num_unacked"] >= 0
+        assert a.status().multicast.num_unacked >= 0
         assert a.digest() is not None
         for kwargs in ({}, {"dest": "B"}, {"flags": 4}):
             try:
@@ -155,11 +156,12 @@ BODIES = {
     "send_many": lambda a: a.send_many([b"2"]), "exclude": lambda a: a.exclude("B"),
     "iterate": lambda a: next(iter(a)),
     "close": lambda a: a.close(), "close and wait": lambda a: a.close(None)}
-ANSWERS = {"status": dict, "digest": dict, "send": type(None), "close": int, "close and wait": int}
+ANSWERS = {"status": Status, "digest": dict, "send": type(None), "close": int,
+           "close and wait": int}
 PLACES = {"in a turn": ("_end_turn", "send"), "in a poll": ("_poll", "iterate"),
           "while it takes": ("take_some", "iterate"),
           "while it opens a window": ("_open_window", "to one"),
-          "while it looks": ("status", "status")}
+          "while it looks": ("describe", "status")}
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -171,7 +173,7 @@ def test_a_handler_that_interrupts_a_call_of_the_channel_never_waits_for_it(stac
     method, doing = PLACES[place]
     with joined("AB") as (a, b):
         owner = {"_end_turn": a._driver, "_poll": a._driver.poller, "take_some": a._inbox,
-                 "_open_window": a._sending, "status": a._endpoint.stack}[method]
+                 "_open_window": a._sending, "describe": a._endpoint.stack}[method]
         once = Once(owner, "_turn" if method == "_poll" else method, lambda: BODIES[body](a))
 
         def act():

@@ -128,7 +128,7 @@ def test_another_member_gives_when_one_raises(replicas, caplog):
     new, = replicas("new")
     assert new.calls[0] == "state"
     assert "no state today" in caplog.text
-    assert bad.channel.status()["num_callback_errors"] == 1
+    assert bad.channel.status().application.num_callback_errors == 1
 
 
 def test_on_state_is_called_again_when_the_giver_is_gone(replicas):

@@ -165,7 +165,7 @@ def test_without_reliability_a_message_has_no_seqno(stack):
             with to_b.changed:
                 to_b.changed.wait(0.1)
         assert {flags for *_, flags in to_b.got} == {Flag.NO_RELIABILITY}
-        assert a.status()["hr"] == 0 and b.status()["unreliable_delivered"] > 0
+        assert a.status().multicast.hr == 0 and b.status().unreliable.unreliable_delivered > 0
 
 
 def test_nobody_can_send_to_one_who_is_not_there():
@@ -199,7 +199,7 @@ def test_a_blocked_sender_is_told_when_its_receiver_leaves_and_the_application_w
 
         sender = threading.Thread(target=send)
         sender.start()                          # B takes nothing, so A fills the window and blocks
-        while a.status()["num_blockings"] == 0:
+        while a.status().application.num_blockings == 0:
             sender.join(0.01)
         b.close(0, leave=False)
         sender.join(PATIENCE)
@@ -232,7 +232,7 @@ def test_closing_releases_a_sender_to_one_member():
 
         sender = threading.Thread(target=send)
         sender.start()
-        while a.status()["num_blockings"] == 0:
+        while a.status().application.num_blockings == 0:
             sender.join(0.01)
         a.close(0.1)
         sender.join(PATIENCE)

@@ -46,7 +46,7 @@ def test_what_was_not_handed_out_goes_to_the_next_iterator(way):
     with joined("AB", {"A": {"deliver": False}}, stack="inproc") as (a, b):
         for part in range(5):
             a.send_many([b"%d.%d" % (part, number) for number in range(4)])
-        while b.status()["num_undelivered"] < 20:
+        while b.status().delivery.num_undelivered < 20:
             threading.Event().wait(0.001)
         got = []
         while len(got) < 20:
@@ -67,7 +67,7 @@ def test_what_an_iterator_was_left_with_is_not_finished_by_another_thread():
         first = iter(b)
         assert next(first).payload == b"1"
         a.send(b"4")
-        while b.status()["num_undelivered"] < 4:
+        while b.status().delivery.num_undelivered < 4:
             threading.Event().wait(0.001)
         other = b.deliveries()
         [batch] = next(other)                           # this thread has: 4

@@ -115,7 +115,7 @@ def test_nothing_goes_up_of_a_batch_that_is_all_for_the_layer():
 def test_a_body_that_cannot_be_decoded_or_makes_no_sense_is_counted(body):
     stack = stack_of(Above(), Echo())
     stack.receive([said(PING, body)], 0)
-    assert stack.status()["malformed"] == 1
+    assert stack.status().wire.malformed == 1
 
 
 def test_a_layer_may_have_a_counter_of_its_own():
@@ -128,7 +128,7 @@ def test_a_layer_may_have_a_counter_of_its_own():
     layer = Counting()
     stack = stack_of(layer)
     stack.receive([said(PING, b"")], 0)
-    assert layer.num_bad == 1 and stack.status()["malformed"] == 0
+    assert layer.num_bad == 1 and stack.status().wire.malformed == 0
 
 
 def test_a_method_of_a_subclass_takes_the_place_of_the_one_that_is_marked():

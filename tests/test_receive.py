@@ -36,7 +36,7 @@ def stack(request, monkeypatch):
 
 def has(channel, count):
     """Wait until so many messages wait for the application."""
-    wait_for(lambda: channel.status()["num_undelivered"] >= count)
+    wait_for(lambda: channel.status().delivery.num_undelivered >= count)
 
 
 def is_readable(channel):
@@ -401,13 +401,13 @@ def test_try_send_sends_while_there_is_room_and_never_waits(stack):
     with joined("AB", SENDER, capacity=10, max_undelivered=1) as (a, b):
         assert all(a.try_send(b"%d" % number) for number in range(10))
         assert not a.try_send(b"no room")
-        assert a.status()["num_unacked"] == 10
+        assert a.status().multicast.num_unacked == 10
         got = [b.receive(PATIENCE).payload for _ in range(10)]
         assert b.receive(0) is None
         wait_for(lambda: a.try_send(b"last"))
         assert got + [b.receive(PATIENCE).payload] == [b"%d" % each for each in range(10)] + [
             b"last"]
-        assert a.status()["num_blockings"] == 0
+        assert a.status().application.num_blockings == 0
 
 
 def test_try_send_to_one_member_has_a_window_of_its_own(stack):

@@ -37,6 +37,7 @@ from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
 from ringcast.stack import Effects, Instant, LayerT, sooner
 from ringcast.stacks import build_stack
+from ringcast.status import Layers
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -201,9 +202,16 @@ class Endpoint:
         has passed."""
         return self.leaving is not None and self.leaving.is_over
 
-    def status(self) -> dict[str, int]:
-        """Return pointers and counters of all layers."""
-        return {**self.stack.status(), "num_undelivered": self.undelivered}
+    def describe(self, status: Layers) -> None:
+        """Write into `status` the pointers and counters of all layers."""
+        self.stack.describe(status)
+        status.delivery.num_undelivered = self.undelivered
+
+    def status(self) -> Layers:
+        """Return the pointers and counters of all layers."""
+        status = Layers()
+        self.describe(status)
+        return status
 
 
 class Leaving:

@@ -28,6 +28,7 @@ from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import EVERYONE, Address
 from ringcast.kinds import Kind, declared
+from ringcast.status import Layers, WireStatus
 from ringcast.view import View
 
 Instant = int                           # nanoseconds on a monotonic clock
@@ -226,9 +227,8 @@ class Layer:
         pending."""
         return None
 
-    def status(self) -> dict[str, int]:
-        """Return pointers and counters by name."""
-        return {}
+    def describe(self, status: Layers) -> None:
+        """Write into `status` what this layer counts and where its pointers stand."""
 
 
 LayerT = TypeVar("LayerT", bound=Layer)
@@ -424,10 +424,15 @@ class Stack:
         effects, self.effects = self.effects, Effects()
         return effects
 
-    def status(self) -> dict[str, int]:
-        """Return the pointers and counters of all layers in one table."""
-        merged = {"malformed": self.malformed, "foreign": self.foreign,
-                  "not_for_me": self.not_for_me, "unhandled": self._top.unhandled}
+    def describe(self, status: Layers) -> None:
+        """Write into `status` the pointers and counters of all layers."""
+        status.wire = WireStatus(malformed=self.malformed, foreign=self.foreign,
+                                 not_for_me=self.not_for_me, unhandled=self._top.unhandled)
         for layer in self.layers:
-            merged.update(layer.status())
-        return merged
+            layer.describe(status)
+
+    def status(self) -> Layers:
+        """Return the pointers and counters of all layers."""
+        status = Layers()
+        self.describe(status)
+        return status

@@ -128,7 +128,7 @@ def test_a_signal_ends_it_in_good_order(group, join, number):
         reader.process.send_signal(number)
         assert reader.end() == (128 + number, "")
         wait_for(lambda: channel.view.names == ("A",))
-        assert channel.status()["num_suspected"] == 0       # it has said that it leaves
+        assert channel.status().membership.num_suspected == 0       # it has said that it leaves
 
 
 def test_a_signal_ends_it_while_it_joins(group, join):

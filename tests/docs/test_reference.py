@@ -1,11 +1,25 @@
 """The reference is what the code says."""
 
 import importlib.util
+from collections import Counter
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
+from ringcast.status import (
+    ALL,
+    InprocStatus,
+    MulticastStatus,
+    Section,
+    Status,
+    TcpStatus,
+    UdpStatus,
+    numbers,
+)
+
 ROOT = Path(__file__).parents[2]
+OF_STACKS = (UdpStatus, TcpStatus, InprocStatus, MulticastStatus)   # a member has one of each
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +37,23 @@ def test_the_reference_is_what_the_code_says(generator):
     assert generator.generate() == page, "run python docs/generate_reference.py"
 
 
-@pytest.mark.udp
-def test_every_counter_has_a_meaning_and_every_meaning_a_counter(generator):
-    there = {name for stack in generator.STACKS for name in generator.status_of(stack)}
-    meant = {*generator.MEANINGS, *(name for name, _ in generator.counted())}
-    assert there - meant == set() and generator.MEANINGS.keys() - there == set()
+@pytest.mark.parametrize("section", ALL)
+def test_every_number_of_a_status_says_its_unit_its_meaning_and_what_to_think(section):
+    for name, number in numbers(section).items():
+        assert number.unit and number.meaning and number.sign.endswith("."), name
+
+
+def test_a_name_is_declared_once_but_for_transports_which_exclude_each_other():
+    names = Counter(name for section in ALL if not issubclass(section, OF_STACKS)
+                    for name in section.__struct_fields__)
+    assert set(names.values()) == {1}
+
+
+def test_every_section_of_a_status_has_a_table(generator):
+    hints = get_type_hints(Status).values()
+    named = {each for hint in hints for each in get_args(hint) or (hint,)
+             if isinstance(each, type) and issubclass(each, Section)}
+    assert named == set(ALL)
 
 
 def test_a_field_has_the_comments_above_beside_and_below_it_and_its_heading(generator):

@@ -14,6 +14,7 @@ import threading
 import time
 
 from ringcast import Channel
+from ringcast.status import by_name
 
 
 class Ear:
@@ -72,7 +73,7 @@ def main(stack, names, senders, count, size, rate, whom, patience):
         talk(channel, count, int(size), float(rate), after[me] if whom == "one" else None)
     complete = ear.all_came.wait(float(patience))
     pause = max(ear.longest, 0.0 if complete else time.monotonic() - ear.last)
-    took, status = ear.last - ear.began, channel.status()
+    took, status = ear.last - ear.began, by_name(channel.status())
     unacked = channel.close(60)
     kept = ("xmit_reqs_sent", "num_missing_asked", "xmit_rsps_sent", "unicast_xmit_rsps_sent",
             "unicast_highest_resent",

@@ -61,6 +61,7 @@ from ringcast.protocols.multicast.resync import RESYNC
 from ringcast.protocols.seqnos import is_seqno, precedes
 from ringcast.stack import Effects, group_id
 from ringcast.stacks import STACKS
+from ringcast.status import by_name
 
 MS = 1_000_000
 JOINING = 2_000 * MS                    # in which all find each other
@@ -349,8 +350,8 @@ class Group(HostileMember):
                 break
         for member in self.members:
             status = member.stack.status()
-            status["malformed"] -= member.num_bad_needs
-            assert {name: status[name] for name in member.refused} == member.refused
+            status.wire.malformed -= member.num_bad_needs
+            assert {name: by_name(status)[name] for name in member.refused} == member.refused
         if any(member.stopped for member in self.members) or self.spoofed or self.misled:
             return
         assert self.is_alone(), [(each.view, each.stack.status()) for each in self.members]

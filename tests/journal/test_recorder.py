@@ -107,7 +107,7 @@ def test_what_is_acknowledged_is_durable(tmp_path):
     with Journal(tmp_path / "j", group="g") as journal:
         recording = Recording(recorder, journal)
         publisher.send_many(payloads(5000))
-        wait_for(lambda: publisher.status()["num_unacked"] == 0)
+        wait_for(lambda: publisher.status().multicast.num_unacked == 0)
         assert rows(tmp_path / "j") == {str(publisher.address): sent(5000)}
         publisher.close()
         recorder.close()
@@ -130,10 +130,10 @@ def test_nothing_is_acknowledged_before_it_is_synced(tmp_path):
         recording = Recording(recorder, journal)
         publisher.send_many([b"x"] * 100)
         assert entered.wait(PATIENCE)
-        wait_for(lambda: recorder.status()["num_undelivered"] == 100)
-        assert publisher.status()["low"] == 0
+        wait_for(lambda: recorder.status().delivery.num_undelivered == 100)
+        assert publisher.status().multicast.low == 0
         go_on.set()
-        wait_for(lambda: publisher.status()["low"] == 100)
+        wait_for(lambda: publisher.status().multicast.low == 100)
         publisher.close()
         recorder.close()
         recording.join(PATIENCE)
@@ -283,7 +283,7 @@ def test_a_recorder_leaves_in_order_on_sigterm(tmp_path):
         try:
             with publisher_to(port) as publisher:
                 publisher.send_many(payloads(100))
-                wait_for(lambda: publisher.status()["num_unacked"] == 0)
+                wait_for(lambda: publisher.status().multicast.num_unacked == 0)
                 recorder.send_signal(signal.SIGTERM)
                 assert recorder.communicate(timeout=PATIENCE)[0] == "100 messages recorded\n"
                 assert recorder.returncode == 0
@@ -303,7 +303,7 @@ def test_a_recorder_ends_on_sigterm_while_others_keep_sending(tmp_path):
                 sender = threading.Thread(target=lambda: [publisher.send(b"x" * 100)
                                                           for _ in iter(over.is_set, True)])
                 sender.start()
-                wait_for(lambda: publisher.status()["low"] > 10_000)
+                wait_for(lambda: publisher.status().multicast.low > 10_000)
                 recorder.send_signal(signal.SIGTERM)
                 assert recorder.wait(PATIENCE) == 0
                 over.set()
@@ -333,7 +333,7 @@ def test_a_full_disk_ends_a_recorder_and_no_acknowledged_message_is_lost(tmp_pat
     complaint = recorder.communicate(timeout=PATIENCE)[1]
     assert recorder.returncode == 2, complaint
     assert complaint.startswith("ringcast: ") and complaint.count("\n") == 1, complaint
-    acknowledged = publisher.status()["low"]
+    acknowledged = publisher.status().multicast.low
     kept = [seqno for seqno, _ in rows(path).get(str(publisher.address), [])]
     # the last sync may not have been acknowledged yet
     assert kept == list(range(1, len(kept) + 1)) and len(kept) >= acknowledged
@@ -353,7 +353,7 @@ def test_a_recorder_with_keep_place_loses_no_message_between_two_runs(tmp_path, 
     recorder = ended(subprocess.Popen(command(path, port, "--keep-place")))
     publisher.connect()
     publisher.send_many(payloads(100))
-    wait_for(lambda: publisher.status()["num_unacked"] == 0)
+    wait_for(lambda: publisher.status().multicast.num_unacked == 0)
     recorder.send_signal(signal.SIGTERM)
     assert recorder.wait(PATIENCE) == 0
     publisher.send_many(payloads(200)[100:])

@@ -8,6 +8,7 @@ import pytest
 from ringcast import ConfigError
 from ringcast.protocols.faults import Delay, Discard, Duplicate, Shuffle
 from ringcast.stack import Layer, Packet
+from ringcast.status import Layers
 
 MS = 1_000_000
 
@@ -84,7 +85,9 @@ def test_what_is_held_is_copied_out_of_the_transports_memory():
 def test_hits_are_counted_in_the_status():
     fault = Discard(1.0, Random(1))
     through(fault, 20)
-    assert fault.status() == {"num_discard": 20}
+    status = Layers()
+    fault.describe(status)
+    assert status.faults == {"discard": 20}
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.5])

@@ -132,4 +132,4 @@ def test_a_group_whose_tables_are_larger_than_a_frame_meets_and_talks(stack):
     cluster.settle(60_000)
     assert all(len(member.views[-1]) == 26 for member in cluster.living())
     assert cluster.owed() is None
-    assert sum(member.stack.status()["num_joined"] for member in cluster.living()) > 26
+    assert sum(member.stack.status().parts.num_joined for member in cluster.living()) > 26

@@ -100,7 +100,7 @@ def main(path, name, stack, rate, options):
     reader.start()
     sent = send(channel, float(rate), stop)
     reader.join()
-    while channel.status()["num_unacked"]:
+    while channel.status().multicast.num_unacked:
         time.sleep(0.01)
     log.write(quiet=sent)
     sys.stdin.readline()

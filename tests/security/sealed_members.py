@@ -5,6 +5,7 @@ from random import Random
 from ringcast._core import wire
 from ringcast.protocols.security.keys import Keys
 from ringcast.protocols.security.seal import ENTROPY, Seal
+from ringcast.status import by_name
 
 SECRET = Random("secret").randbytes(32)
 DATA, ALIVE = 1, 24                     # kinds
@@ -35,7 +36,7 @@ class Member(Seal):
         return [bytes(each[wire.HEADER_SIZE:]) for each in self.open(datagrams, now)]
 
     def count(self, name):
-        return self.status()[name]
+        return by_name(self.status())[name]
 
 
 def meet(*members, now=0):

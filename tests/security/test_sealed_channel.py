@@ -14,6 +14,7 @@ from processes import RINGCAST, wait_for
 from ringcast import Channel, ClosedError, JoinTimeoutError
 from ringcast.cli.members import ask
 from ringcast.secret import write_secret
+from ringcast.status import by_name
 
 SECRET = Random("channels").randbytes(32)
 OTHER = Random("others").randbytes(32)
@@ -44,8 +45,8 @@ def test_a_group_with_a_secret_delivers_what_it_is_sent(stack, cipher):
             each.wait()
         for channel in channels:
             status = channel.status()
-            assert status["num_verified"] == 1 and status["hellos_refused"] == 0
-            assert status["malformed"] == status["datagrams_unopened"] == 0
+            assert status.seal.num_verified == 1 and status.seal.hellos_refused == 0
+            assert status.wire.malformed == status.seal.datagrams_unopened == 0
 
 
 @pytest.mark.parametrize("other", [None, lambda: OTHER], ids=["no secret", "another secret"])
@@ -60,7 +61,8 @@ def test_who_has_not_the_secret_is_never_in_a_group_with_those_who_have(stack, o
             status = inside.status()
     dropped = ("datagrams_unsealed", "datagrams_of_strangers", "hellos_refused",
                "handshakes_refused")
-    assert sum(status.get(name, 0) for name in dropped) > 0 and status["num_verified"] == 0
+    assert status.seal.num_verified == 0
+    assert sum(by_name(status).get(name, 0) for name in dropped) > 0
 
 
 def test_a_child_that_inherits_a_channel_seals_nothing(stack):
@@ -126,7 +128,7 @@ def test_the_commands_join_record_and_members_take_the_file(tmp_path, stack):
             heard = (json.loads(line) for line in terminal.stdout)
             assert next(each for each in heard if "message" in each)["message"]["payload"] == (
                 "sealed")
-            wait_for(lambda: not channel.status()["num_unacked"])
+            wait_for(lambda: not channel.status().multicast.num_unacked)
         terminal.stdin.close()
         assert terminal.wait(PATIENCE) == 0
         recorder.terminate()

@@ -68,7 +68,7 @@ def test_who_comes_under_load_is_given_the_state(group):
     group.load(400)
     assert group.are_alike("A", "B", "C")
     assert group.state("C") == HAS and group["C"].replica.num_taken == 1
-    assert group["C"].endpoint.status()["num_held_back"] > 0
+    assert group["C"].endpoint.status().state.num_held_back > 0
 
 
 def test_several_who_come_are_given_the_state_by_several(group):
@@ -76,7 +76,7 @@ def test_several_who_come_are_given_the_state_by_several(group):
     group.start("C", "D", "E")
     group.load(400)
     assert group.are_alike(*"ABCDE")
-    given = [group[name].endpoint.status()["num_states_given"] for name in "AB"]
+    given = [group[name].endpoint.status().state.num_states_given for name in "AB"]
     assert sum(given) == 4 and all(given)       # A gave it to B before
 
 
@@ -90,7 +90,7 @@ def test_a_transfer_goes_on_over_further_views(group):
     group.load(600)
     assert group.are_alike("A", "B", "C", "D")
     assert group["C"].replica.attempt == 1
-    assert sum(group[name].endpoint.status()["num_givers_lost"] for name in "CD") == 0
+    assert sum(group[name].endpoint.status().state.num_givers_lost for name in "CD") == 0
 
 
 @pytest.mark.parametrize("end", ["crash", "leave"])

@@ -74,7 +74,7 @@ class Member:
         return [who for kind, who in self.log if kind == "link" and peer in (None, who)]
 
     def count(self, name):
-        return self.transport.status()[name]
+        return getattr(self.transport.status(), name)
 
     @property
     def handshakes(self):
@@ -1396,29 +1396,29 @@ def put(text):
 
 got = []
 a, b = (TcpTransport(group=1, member=member, port_range=2, **options) for member in (1, 2))
-run(lambda: a.status()["links"] and b.status()["links"])
+run(lambda: a.status().links and b.status().links)
 a.connect({2: b.physical})
 """
 VANISHED_WHILE_OWED = """
 set_loopback("down")
 put(b"lost")
-run(lambda: a.status()["links_lost"])
-assert a.status()["links_cut_dead"] == 1
+run(lambda: a.status().links_lost)
+assert a.status().links_cut_dead == 1
 assert a.refused() == []                        # it has not said a word
 set_loopback("up")
-run(lambda: a.status()["links"] and len(b.links()) + b.status()["links_made"] > 2)
+run(lambda: a.status().links and len(b.links()) + b.status().links_made > 2)
 put(b"back")
 run(lambda: got == [b"back"])
 """
 VANISHED_WHILE_IT_READ_NOTHING = """
-while a.status()["unsent_bytes"] < 1_000_000:
+while a.status().unsent_bytes < 1_000_000:
     put(bytes(60_000))
     a.poll(0)
 silent_until = time.monotonic() + 1.5
 run(lambda: time.monotonic() > silent_until, [a])
-assert a.status()["links_lost"] == 0            # it answers the probes of its window
+assert a.status().links_lost == 0            # it answers the probes of its window
 set_loopback("down")
-run(lambda: a.status()["links_cut_dead"], [a])
+run(lambda: a.status().links_cut_dead, [a])
 """
 
 
@@ -1443,17 +1443,17 @@ def heal():
 SWALLOWED_WHILE_OWED = """
 began = swallow()
 put(b"lost")
-run(lambda: a.status()["links_lost"])
+run(lambda: a.status().links_lost)
 noticed = time.monotonic() - began
 assert 4 < noticed < 15, noticed
 heal()
-run(lambda: a.status()["links"] and len(b.links()) + b.status()["links_made"] > 2)
+run(lambda: a.status().links and len(b.links()) + b.status().links_made > 2)
 put(b"back")
 run(lambda: got == [b"back"])
 """
 SWALLOWED_WHILE_IDLE = """
 began = swallow()
-run(lambda: a.status()["links_lost"] and b.status()["links_lost"])
+run(lambda: a.status().links_lost and b.status().links_lost)
 noticed = time.monotonic() - began
 assert 2 < noticed < 15, noticed
 """
@@ -1465,7 +1465,7 @@ run(lambda: time.monotonic() > until)
 heal()
 run(lambda: len(got) == 100)
 assert got == [b"%d" % number + bytes(10_000) for number in range(100)]
-assert not a.status()["links_lost"] and not b.status()["links_lost"]
+assert not a.status().links_lost and not b.status().links_lost
 """
 
 

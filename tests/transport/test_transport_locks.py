@@ -81,7 +81,7 @@ def test_members_of_one_process_share_their_hub_and_inboxes_under_locks(hubs):
     a.put([(EVERYONE, b"to all"), (2, b"to one"), (3, b"to nobody")])
     b.wake()
     assert [bytes(each) for each in b.poll(0)] == [b"to all", b"to one"]
-    assert a.poll(0) == [] and a.status()["unknown_dest"] == 1
+    assert a.poll(0) == [] and a.status().unknown_dest == 1
     a.close()
     b.close()
     assert hubs.guard.uses and a._hub.attached.guard.uses >= 5 and all(each.uses > 3

@@ -157,14 +157,14 @@ def test_a_malformed_or_foreign_physical_is_counted_and_left_out(member, physica
     a.connect({2: physical, 3: b.physical})
     a.put([(2, b"lost"), (3, b"kept")])
     assert drain(b) == [b"kept"]
-    assert (a.status()["bad_routes"], a.status()["send_unknown"]) == (1, 1)
+    assert (a.status().bad_routes, a.status().send_unknown) == (1, 1)
 
 
 def test_nobody_can_take_the_place_of_everyone(member):
     a, b = member(), member()
     a.connect({EVERYONE: a.physical})
     a.put([(EVERYONE, b"all")])
-    assert (drain(a), drain(b), a.status()["bad_routes"]) == ([], [b"all"], 1)
+    assert (drain(a), drain(b), a.status().bad_routes) == ([], [b"all"], 1)
 
 
 def test_connect_replaces_the_table(member):
@@ -184,7 +184,7 @@ def test_a_member_that_died_raises_nothing_and_shows(member):
         assert a.poll(None) == []           # comes back for that
         assert (a.refused(), a.refused()) == ([2, 4], [])
     assert drain(b) == [b"and you?"] * 3
-    assert a.status()["send_errors"] == a.status()["send_dropped"] == 0
+    assert a.status().send_errors == a.status().send_dropped == 0
 
 
 def test_a_refusal_by_somebody_who_is_no_member_is_none(member):
@@ -194,7 +194,7 @@ def test_a_refusal_by_somebody_who_is_no_member_is_none(member):
     a.put([(2, b"anybody?")])
     a.connect({3: b.physical})
     assert (a.poll(None), a.refused()) == ([], [])
-    assert a.status()["receive_errors"] == 1
+    assert a.status().receive_errors == 1
 
 
 # ------------------------------------------------------------------------------- Places to seek
@@ -231,11 +231,11 @@ def test_who_is_in_the_table_is_not_sought(member):
 def test_addresses_to_seek_that_make_no_sense_or_are_too_many_are_counted(member, elsewhere):
     a, b = member(), elsewhere()
     a.seek(["", "127.0.0.1", "localhost:9", "192.0.2.1:9", "239.255.0.1:9", None, 7, b.physical])
-    assert a.status()["bad_addresses"] == 7
+    assert a.status().bad_addresses == 7
     a.put([(EVERYONE, b"found")])
     assert drain(b) == [b"found"]
     a.seek([f"127.0.0.2:{port}" for port in range(10_000, 11_030)])
-    assert a.status()["bad_addresses"] == 7 + 6
+    assert a.status().bad_addresses == 7 + 6
 
 
 def test_a_place_where_nobody_is_costs_the_others_nothing(member, elsewhere):
@@ -245,7 +245,7 @@ def test_a_place_where_nobody_is_costs_the_others_nothing(member, elsewhere):
     a.put([(EVERYONE, b"%d" % number) for number in range(50)])
     assert drain(b) == [b"%d" % number for number in range(50)]
     assert (a.poll(None), a.refused()) == ([], [])
-    assert a.status()["send_errors"] == a.status()["send_dropped"] == 0
+    assert a.status().send_errors == a.status().send_dropped == 0
 
 
 # ------------------------------------------------------------------------- Waiting, waking, closing
@@ -308,7 +308,7 @@ except MessageTooLargeError:
 else:
     raise SystemExit("it was taken")
 a.put([(0, bytes({largest}))] * 3)
-assert a.status()["datagrams_sent"] == 3, a.status()
+assert a.status().datagrams_sent == 3, a.status()
 b = opened(interface="198.18.0.1", insecure=True, max_datagram=1000)
 assert b.max_datagram == 1000
 """
@@ -321,7 +321,7 @@ def test_what_does_not_fit_any_more_is_counted_and_never_cut():
     program = ON_A_WIRE + """
 subprocess.run(["ip", "link", "set", "w0", "mtu", "1000"], check=True, env=plain)
 a.put([(0, bytes(1400))] * 5 + [(0, bytes(900))])
-assert (a.status()["send_errors"], a.status()["datagrams_sent"]) == (5, 1), a.status()
+assert (a.status().send_errors, a.status().datagrams_sent) == (5, 1), a.status()
 assert "Ip: " in open("/proc/net/snmp").read()
 names, values = [line.split() for line in open("/proc/net/snmp") if line.startswith("Ip:")]
 assert dict(zip(names, values))["FragCreates"] == "0"
@@ -446,7 +446,7 @@ a.connect({2: b.physical})
 subprocess.run(["ip", "link", "set", "lo", "down"], check=True, env=plain)
 a.put([(0, b"all"), (2, b"one")])
 assert a.poll(1000) == [] and b.poll(1000) == []
-assert a.status()["send_errors"] + a.status()["datagrams_sent"] == 2, a.status()
+assert a.status().send_errors + a.status().datagrams_sent == 2, a.status()
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True, env=plain)
 a.put([(2, b"back")])
 assert [bytes(each) for each in b.poll(None)] == [b"back"]

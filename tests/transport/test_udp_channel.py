@@ -44,7 +44,7 @@ MEMBER = textwrap.dedent("""
         status = channel.status()
         wrong = [member for member in members if got.get(member) != said_by(member)]
         print(json.dumps({"wrong": wrong,
-                          "repeated": status["xmit_rsps_sent"]}), flush=True)
+                          "repeated": status.multicast.xmit_rsps_sent}), flush=True)
         sys.stdin.readline()
 """)
 

@@ -23,6 +23,7 @@ from ringcast.channel.closing import to_instant
 from ringcast.channel.pauses import Pause, Steps
 from ringcast.config import Config
 from ringcast.digest import Digest
+from ringcast.status import Status
 from ringcast.view import View
 
 Arguments = ParamSpec("Arguments")
@@ -260,7 +261,7 @@ class Channel:
         """Return what the application has finished; see ringcast.Channel.digest."""
         return self._channel.digest()
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> Status:
         """Return pointers and counters; see ringcast.Channel.status."""
         return self._channel.status()
 

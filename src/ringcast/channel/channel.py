@@ -62,6 +62,7 @@ from ringcast.protocols.membership.until import Until
 from ringcast.secret import Secret
 from ringcast.stack import Effects, Instant, Layer
 from ringcast.stacks import open_transport
+from ringcast.status import Status
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer
 from ringcast.view import View
@@ -584,14 +585,18 @@ class Channel(SendPort):
         later incarnation can pass it as `resume`."""
         return self._read(self._multicast.digest)
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> Status:
         """Return the pointers and counters of every layer, of the transport and of this
-        channel, by name; docs/reference.md says what each counts."""
-        return self._read(lambda: {
-            **self._endpoint.status(), **self._transport.status(),
-            "num_blockings": self._sending.num_blockings,
-            "num_callback_errors": (self._callbacks.num_errors
-                                    + self._callbacks.state_calls.num_errors)})
+        channel; docs/reference.md says what each means."""
+        return self._read(self._status)
+
+    def _status(self) -> Status:
+        status = Status(transport=self._transport.status(), seal=self._transport.seal_status())
+        self._endpoint.describe(status)
+        status.application.num_blockings = self._sending.num_blockings
+        status.application.num_callback_errors = (
+            self._callbacks.num_errors + self._callbacks.state_calls.num_errors)
+        return status
 
     def _read(self, read: Callable[[], Result]) -> Result:
         """Read something of the stack, in a turn. A signal handler that interrupted a

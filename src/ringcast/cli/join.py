@@ -141,7 +141,8 @@ class Terminal:
     def _show_the_rest(self, channel: Channel) -> None:
         """Wait until the own messages have been shown, here and everywhere."""
         end = time.monotonic() + PATIENCE
-        while channel.status()["num_unacked"] and not self.ended_by and time.monotonic() < end:
+        while (channel.status().multicast.num_unacked and not self.ended_by
+               and time.monotonic() < end):
             time.sleep(GLANCE / 10)
 
     # -------------------------------------------------------------------------------------- showing

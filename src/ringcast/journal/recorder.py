@@ -144,6 +144,6 @@ def close_when_alone(channel: Channel, view: View) -> None:
 
 
 def _close_when_drained(channel: Channel) -> None:
-    while (status := channel.status())["num_undelivered"] or status["num_leaving"]:
+    while (status := channel.status()).delivery.num_undelivered or status.multicast.num_leaving:
         time.sleep(0.01)
     channel.close()

@@ -164,7 +164,7 @@ class Stream:
             if row < total:
                 self._marks.append(Mark(seqno, number, row, manifest, False))
             self.channel.send_many(column.to_pylist())
-        highest = self.channel.status()["hr"]
+        highest = self.channel.status().multicast.hr
         if highest != seqno:
             raise OutboxError(f"batch {number} took other seqnos than it should have, up to "
                               f"{highest} instead of {seqno}; nobody else may send through the "

@@ -11,6 +11,7 @@ from random import Random
 
 from ringcast.errors import ConfigError
 from ringcast.stack import Instant, Layer, Packet
+from ringcast.status import Layers
 
 
 class Fault(Layer):
@@ -30,8 +31,9 @@ class Fault(Layer):
         self.hits += hit
         return hit
 
-    def status(self) -> dict[str, int]:
-        return {f"num_{type(self).__name__.lower()}": self.hits}
+    def describe(self, status: Layers) -> None:
+        name = type(self).__name__.lower()
+        status.faults[name] = status.faults.get(name, 0) + self.hits
 
 
 class Discard(Fault):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from ringcast._core import wire
 from ringcast.kinds import Kind, takes
 from ringcast.stack import Instant, Layer, Packet
+from ringcast.status import Layers, PartsStatus
 
 HEAD = struct.Struct("<IHH")            # number of the datagram, index of the part, number of parts
 MOST_PARTS = 256                        # of a datagram
@@ -118,9 +119,10 @@ class Parts(Layer):
         self.num_joined += 1
         return Packet(header.kind, header.sender, header.dest, data)
 
-    def status(self) -> dict[str, int]:
-        return {"num_datagrams_cut": self.num_cut, "num_joined": self.num_joined,
-                "num_parts_given_up": self.num_given_up, "num_bad_parts": self.num_bad}
+    def describe(self, status: Layers) -> None:
+        status.parts = PartsStatus(
+            num_datagrams_cut=self.num_cut, num_joined=self.num_joined,
+            num_parts_given_up=self.num_given_up, num_bad_parts=self.num_bad)
 
 
 def len_of(packet: Packet) -> int:

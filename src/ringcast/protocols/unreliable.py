@@ -14,6 +14,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.flags import Flag
 from ringcast.kinds import Kind, takes
 from ringcast.stack import Instant, Layer, Packet
+from ringcast.status import Layers, UnreliableStatus
 from ringcast.view import View
 
 STAMP = struct.Struct("<q")
@@ -79,6 +80,7 @@ class Unreliable(Layer):
         self.view_id = view.id
         self.above.view(view, now)
 
-    def status(self) -> dict[str, int]:
-        return {"unreliable_sent": self.num_sent, "unreliable_delivered": self.num_delivered,
-                "unreliable_dropped": self.num_dropped}
+    def describe(self, status: Layers) -> None:
+        status.unreliable = UnreliableStatus(
+            unreliable_sent=self.num_sent, unreliable_delivered=self.num_delivered,
+            unreliable_dropped=self.num_dropped)

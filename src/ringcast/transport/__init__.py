@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ringcast.status import InprocStatus, SealStatus, TcpStatus, UdpStatus
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -105,8 +107,11 @@ class Transport(Protocol):
         """Make the `poll` that waits now return, or else the next one at once. Several
         wakes before that count as one."""
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> UdpStatus | TcpStatus | InprocStatus:
         """Return the counters since the start; they can be read after `close`, too."""
+
+    def seal_status(self) -> SealStatus | None:
+        """Return the counters of what seals datagrams; None if nothing does."""
 
     def close(self) -> None:
         """Make a `poll` that waits return, and close all descriptors. A second call

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM
 from ringcast.errors import MessageTooLargeError
+from ringcast.status import InprocStatus
 from ringcast.transport.lifetime import check_open
 
 if TYPE_CHECKING:
@@ -68,8 +69,7 @@ class InprocTransport:
         self._arrived = threading.Condition()
         self._refused: dict[int, None] = {}     # members that are gone, in order
         self._woken = self._closed = False
-        self._counters = dict.fromkeys(
-            ("datagrams_sent", "datagrams_received", "datagrams_dropped", "unknown_dest"), 0)
+        self._counters = dict.fromkeys(InprocStatus.__struct_fields__, 0)
         with _hubs_lock:
             self._hub = _hubs.setdefault(group, Hub())
         with self._hub.lock:
@@ -154,9 +154,12 @@ class InprocTransport:
             self._woken = True
             self._arrived.notify()
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> InprocStatus:
         """See `Transport.status`."""
-        return dict(self._counters)
+        return InprocStatus(**self._counters)
+
+    def seal_status(self) -> None:
+        """See `Transport.seal_status`: it seals nothing."""
 
     def forget(self) -> None:
         """See `Transport.forget`."""

@@ -61,6 +61,9 @@ class RefCountedTransport:
                 self.wake()
                 self._close_if_unused()
 
+    def seal_status(self) -> None:
+        """See `Transport.seal_status`: it seals nothing."""
+
     def forget(self) -> None:
         """See `Transport.forget`. A thread that does not exist in the child may have
         held the lock, so there is a new one."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE
 from ringcast.protocols.security.seal import OVERHEAD, Seal
+from ringcast.status import InprocStatus, SealStatus, TcpStatus, UdpStatus
 from ringcast.transport import Transport
 from ringcast.transport.lifetime import check_open
 
@@ -103,9 +104,13 @@ class SealedTransport:
         """See `Transport.wake`."""
         self._inner.wake()
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> UdpStatus | TcpStatus | InprocStatus:
         """See `Transport.status`."""
-        return {**self._inner.status(), **self._seal.status()}
+        return self._inner.status()
+
+    def seal_status(self) -> SealStatus:
+        """See `Transport.seal_status`."""
+        return self._seal.status()
 
     def close(self) -> None:
         """See `Transport.close`."""

@@ -41,6 +41,7 @@ from ringcast._core.sockets import SockAddr, drop_own, size_receive_buffer
 from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM, MIN_DATAGRAM, UDP_HEADERS
 from ringcast.errors import ConfigError, TransportError
+from ringcast.status import UdpStatus
 from ringcast.transport.ipv4 import (
     HostPort,
     check_interface,
@@ -227,24 +228,24 @@ class UdpTransport(RefCountedTransport):
         """See `Transport.wake`."""
         self._receiver.wake()
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> UdpStatus:
         """See `Transport.status`."""
         receiver, sender = self._receiver, self._sender
-        return {
-            "datagrams_received": receiver.datagrams,
-            "bytes_received": receiver.bytes,
-            "receive_calls": receiver.calls,
-            "receive_truncated": receiver.truncated,
-            "receive_errors": receiver.errors,
-            "datagrams_sent": sender.datagrams,
-            "bytes_sent": sender.bytes,
-            "send_calls": sender.calls,
-            "send_unknown": sender.unknown,
-            "send_errors": sender.errors,
-            "send_dropped": sender.dropped,
-            "bad_routes": self._bad_routes,
-            "bad_addresses": self._bad_addresses,
-        }
+        return UdpStatus(
+            datagrams_received=receiver.datagrams,
+            bytes_received=receiver.bytes,
+            receive_calls=receiver.calls,
+            receive_truncated=receiver.truncated,
+            receive_errors=receiver.errors,
+            datagrams_sent=sender.datagrams,
+            bytes_sent=sender.bytes,
+            send_calls=sender.calls,
+            send_unknown=sender.unknown,
+            send_errors=sender.errors,
+            send_dropped=sender.dropped,
+            bad_routes=self._bad_routes,
+            bad_addresses=self._bad_addresses,
+        )
 
     def _close_sockets(self) -> None:
         self._receiver.close()

@@ -22,6 +22,7 @@ from ringcast.journal.writer import Journal
 from ringcast.outbox.owned import OwnedOutbox
 from ringcast.outbox.publisher import Publisher
 from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
+from ringcast.status import by_name
 
 RECORDER = "recorder"
 SPARK = "spark"
@@ -120,7 +121,7 @@ def run_publisher(plan: DemoPlan, number: int, sent: Any,
     complete = verifier.complete.wait(TIMEOUT)
     status = channel.status()
     outcome = Outcome(name, len(share), verifier.total, channel.close(TIMEOUT),
-                      verifier.ended - verifier.began, verifier.faults, status)
+                      verifier.ended - verifier.began, verifier.faults, by_name(status))
     if not complete:
         outcome.faults_found.append(f"only {verifier.total} of {plan.total} messages came")
     outcomes.put(outcome)
@@ -141,7 +142,7 @@ def run_recorder(plan: DemoPlan, directory: Path, recorded: Any,
             outcome.delivered = record(channel, journal,
                                        lambda total: recorded.__setitem__(plan.publishers, total),
                                        verifier)
-            outcome.status = channel.status()
+            outcome.status = by_name(channel.status())
     outcome.seconds = verifier.ended - verifier.began
     outcome.faults_found = verifier.faults
     outcomes.put(outcome)
@@ -157,4 +158,5 @@ def run_announcer(plan: DemoPlan, path: Path, stopped: Any,
             stopped, expect=[RECORDER])
         publisher.run()
         assert publisher.channel is not None
-        outcomes.put(Outcome(SPARK, sent=publisher.acknowledged, status=publisher.channel.status()))
+        outcomes.put(Outcome(SPARK, sent=publisher.acknowledged,
+                             status=by_name(publisher.channel.status())))

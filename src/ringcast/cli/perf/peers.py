@@ -13,6 +13,7 @@ from ringcast import Channel
 from ringcast.cli.perf.naive import NaiveReceiver, NaiveSender
 from ringcast.cli.perf.plan import PerfPlan, StreamChecker
 from ringcast.protocols.faults import Discard
+from ringcast.status import by_name
 
 
 class Peer:
@@ -93,7 +94,7 @@ class Joined(Peer):
         self.channel.connect(self.plan.timeout)
 
     def status(self) -> dict[str, int]:
-        return self.channel.status()
+        return by_name(self.channel.status())
 
     def await_acks(self, timeout: float) -> int:
         end = time.monotonic() + timeout
@@ -103,7 +104,7 @@ class Joined(Peer):
 
     def _num_unacked(self) -> int:
         status = self.channel.status()
-        return status["num_unacked"] + status["unicast_unacked"]
+        return status.multicast.num_unacked + status.unicast.unicast_unacked
 
     def close(self, timeout: float) -> None:
         self.channel.close(timeout)

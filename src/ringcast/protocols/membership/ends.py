@@ -22,6 +22,7 @@ from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.multicast.ended import Taken
 from ringcast.protocols.seqnos import Seqno
 from ringcast.stack import Instant, Layer
+from ringcast.status import Layers
 
 
 class AskEnd(msgspec.Struct, array_like=True):
@@ -131,5 +132,5 @@ class Ends(Layer):
     def count_bad(self) -> None:
         self.num_bad += 1
 
-    def status(self) -> dict[str, int]:
-        return {"num_bad_ends": self.num_bad}
+    def describe(self, status: Layers) -> None:
+        status.ends.num_bad_ends = self.num_bad

@@ -84,6 +84,7 @@ from ringcast.protocols.membership.state import StateTransfer
 from ringcast.protocols.membership.views import agreed_for, view_for
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.stack import Instant, Layer, Packet
+from ringcast.status import Layers, MembershipStatus
 
 WAIT = nanoseconds(500.0)               # for the view that was promised
 
@@ -520,10 +521,11 @@ class Membership(Layer):
         routes.pop(self.local.incarnation, None)
         self.stack.effects.routes = routes
 
-    def status(self) -> dict[str, int]:
+    def describe(self, status: Layers) -> None:
         detection = self.detection
-        return {"view_id": self.view_id, "num_members": len(self.members),
-                "is_primary": int(self.voting.is_primary), "num_views": self.num_views,
-                "num_changes": self.coordinator.num_changes, "num_bad_membership": self.num_bad,
-                "num_refused": self.meeting.num_refused, "num_suspected": detection.num_suspected,
-                "num_probes": detection.num_probes, "num_pauses": detection.num_pauses}
+        status.membership = MembershipStatus(
+            view_id=self.view_id, num_members=len(self.members),
+            is_primary=int(self.voting.is_primary), num_views=self.num_views,
+            num_changes=self.coordinator.num_changes, num_bad_membership=self.num_bad,
+            num_refused=self.meeting.num_refused, num_suspected=detection.num_suspected,
+            num_probes=detection.num_probes, num_pauses=detection.num_pauses)

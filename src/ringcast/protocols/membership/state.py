@@ -65,6 +65,7 @@ from ringcast.protocols.membership.messages import (
 from ringcast.protocols.membership.seldom import Seldom
 from ringcast.protocols.seqnos import is_seqno
 from ringcast.stack import Effects, Giving, Instant, Layer, StateNews
+from ringcast.status import Layers, StateStatus
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -465,9 +466,10 @@ class StateTransfer(Layer):
             self.cut = [chunks.pop()]
         return chunks
 
-    def status(self) -> dict[str, int]:
-        return {"num_states_given": self.num_given, "num_givers_lost": self.num_lost,
-                "num_held_back": self.num_held_back, "held_back_bytes": self.held_bytes}
+    def describe(self, status: Layers) -> None:
+        status.state = StateStatus(
+            num_states_given=self.num_given, num_givers_lost=self.num_lost,
+            num_held_back=self.num_held_back, held_back_bytes=self.held_bytes)
 
 
 def alone(batches: list[Batch]) -> list[Batch]:

@@ -18,7 +18,6 @@ have delivered for others (retention.py), and HIGHEST also has the sender's LOW.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 
 import msgspec
 
@@ -53,6 +52,7 @@ from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, la
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.undelivered import as_sent
 from ringcast.stack import Instant, Packet, sooner
+from ringcast.status import Layers, McastStatus, Nakack2Status
 from ringcast.view import View
 
 
@@ -76,27 +76,6 @@ XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")  # what I miss
 HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)  # what I have sent
 
 
-@dataclass(slots=True)
-class Counters:
-    """By the names of the texts and of operators (decision 25)."""
-
-    num_msgs_delivered: int = 0
-    num_duplicates: int = 0         # messages received again, repeats on request included
-    num_out_of_window: int = 0      # messages dropped because the window had no room
-    num_unknown_sender: int = 0     # packets of a sender that is not in the view
-    num_bad: int = 0                # datagrams that are damaged, or ask for what cannot be
-    xmit_reqs_sent: int = 0
-    xmit_reqs_received: int = 0
-    xmit_rsps_sent: int = 0         # messages repeated on request
-    xmit_rsps_received: int = 0     # of those, messages that were new here
-    num_missing_asked: int = 0      # messages asked for
-    num_gone_undelivered: int = 0   # messages behind a gap when their sender left: never delivered
-    fetches_sent: int = 0           # requests to a holder for messages of a departed sender
-    fetches_received: int = 0       # such requests by others
-    held_sent: int = 0              # messages of others that were sent to members that missed them
-    held_received: int = 0          # of those, messages that were new here
-
-
 class Multicast(Rules):
     """The shared part of a layer.
 
@@ -112,7 +91,7 @@ class Multicast(Rules):
     """
 
     protocol: str                                       # whose share of the budget it is
-    counters: Counters
+    counters: McastStatus | Nakack2Status
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
@@ -587,10 +566,10 @@ class Multicast(Rules):
         have finished."""
         return (self.send_window.ring.hr - self.send_window.ring.low) % MODULUS
 
-    def status(self) -> dict[str, int]:
+    def describe(self, status: Layers) -> None:
         ring = self.send_window.ring
-        return {"low": ring.low, "hd": ring.hd, "hr": ring.hr, "sent": self.send_window.sent,
-                "num_unacked": self.unacked(),
-                "num_missing": sum(window.ring.num_missing for window in self.windows.values()),
-                "num_leaving": len(self.flushing.departed),
-                "send_budget": ring.max_bytes, **asdict(self.counters)}
+        status.multicast = msgspec.structs.replace(
+            self.counters, low=ring.low, hd=ring.hd, hr=ring.hr, sent=self.send_window.sent,
+            num_unacked=self.unacked(),
+            num_missing=sum(window.ring.num_missing for window in self.windows.values()),
+            num_leaving=len(self.flushing.departed), send_budget=ring.max_bytes)

@@ -13,7 +13,6 @@ answer, and its next ACK with a credit withdraws the refusal.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, cast
 
 import msgspec
@@ -26,7 +25,6 @@ from ringcast.config import MAX_MEMBERS, Config
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
-from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast
 from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
@@ -34,6 +32,7 @@ from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant
+from ringcast.status import McastStatus
 
 # What members keep for each other should fit their caches, so it must be freed soon.
 # Then LOW is told so often in a window:
@@ -49,17 +48,11 @@ class Ack(msgspec.Struct, array_like=True):
 ACK = Kind(5, "ack", Ack, about="finished")             # what I have finished
 
 
-@dataclass(slots=True)
-class Counters(multicast.Counters):
-    acks_sent: int = 0
-    acks_received: int = 0
-
-
 class Mcast(Multicast):
     """The layer; its arguments are those of Multicast."""
 
     protocol = "mcast"
-    counters: Counters
+    counters: McastStatus
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
@@ -72,7 +65,7 @@ class Mcast(Multicast):
         self.doubts = Backoff()                 # when to ask them
         self.next_ack: Instant = 0              # before it we only acknowledge what is urgent
         self.granted = config.max_bytes         # the credit that we told last
-        self.counters = Counters()
+        self.counters = McastStatus()
 
     def make_window(self, offset: Seqno, capacity: int, max_bytes: int) -> RingBuffer:
         return RingBuffer(capacity, offset, max_bytes=max_bytes)

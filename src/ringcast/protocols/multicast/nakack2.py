@@ -13,7 +13,6 @@ only keeps the order. When a connection breaks, RESYNC mends what was lost (resy
 No datagram may be dropped on the way into its window (lossless.py).
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringcast._core import wire
@@ -25,7 +24,6 @@ from ringcast.config import Config
 from ringcast.digest import Digest
 from ringcast.kinds import takes
 from ringcast.protocols.budget import ReceiveBudget
-from ringcast.protocols.multicast import base as multicast
 from ringcast.protocols.multicast.base import REPEAT, Multicast
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
 from ringcast.protocols.multicast.lossless import has_room
@@ -34,6 +32,7 @@ from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import Seqno, is_within, later, precedes
 from ringcast.stack import Instant, Packet
+from ringcast.status import Layers, Nakack2Status
 
 if TYPE_CHECKING:
     from ringcast.protocols.multicast.stable import Stable
@@ -41,22 +40,12 @@ if TYPE_CHECKING:
 QUEUES = 4                              # times max_bytes that may wait for windows
 
 
-@dataclass(slots=True)
-class Counters(multicast.Counters):
-    num_dropped_for_resync: int = 0  # datagrams without room; a RESYNC asks for them
-    num_queued: int = 0              # messages that came before their window existed
-    num_queue_dropped: int = 0       # of those, messages that the queue did not keep
-    num_gaps: int = 0                # gaps that stood for gap_timeout without retransmission
-    resyncs_sent: int = 0
-    resyncs_received: int = 0
-
-
 class Nakack2(Multicast):
     """The layer; its arguments are those of Multicast. `stability` is the STABLE layer,
     which sets it."""
 
     protocol = "nakack2"
-    counters: Counters
+    counters: Nakack2Status
     stability: "Stable"
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
@@ -66,7 +55,7 @@ class Nakack2(Multicast):
                          lossless=lossless)
         if lossless:
             self.receive_bytes = UNLIMITED              # its limits are in lossless.py
-        self.counters = Counters()
+        self.counters = Nakack2Status()
         self.queue = BecomeServerQueue(self._queue_bound(), QUEUES * config.max_bytes)
         self.resyncs = Resyncs(self)
         self.unreported_bytes = 0                  # finished since the last vote, of all streams
@@ -322,5 +311,6 @@ class Nakack2(Multicast):
     def slowest(self) -> int | None:
         return self.stability.slowest()
 
-    def status(self) -> dict[str, int]:
-        return {**super().status(), "become_server_queue": len(self.queue)}
+    def describe(self, status: Layers) -> None:
+        self.counters.become_server_queue = len(self.queue)
+        super().describe(status)

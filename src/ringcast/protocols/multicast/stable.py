@@ -24,7 +24,6 @@ member may install a view before its coordinator does: the coordinator keeps the
 early vote of each member until then.
 """
 
-from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import msgspec
@@ -38,6 +37,7 @@ from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later, precedes
 from ringcast.stack import Instant, Layer, sooner
+from ringcast.status import Layers, StableStatus
 from ringcast.view import View
 
 QUARTER = 1 << 62                       # seqnos; no honest member is so far behind
@@ -64,15 +64,6 @@ class StabilityReport(msgspec.Struct, array_like=True):
 
 VOTE = Kind(17, "vote", Vote)                       # what I have finished of everybody's messages
 STABILITY = Kind(18, "stability", StabilityReport)  # what all have finished
-
-
-@dataclass(slots=True)
-class Counters:
-    votes_sent: int = 0
-    votes_received: int = 0
-    stability_sent: int = 0
-    stability_received: int = 0
-    num_bad_votes: int = 0      # votes and reports that make no sense, or come from a stranger
 
 
 class Stable(Layer):
@@ -103,7 +94,7 @@ class Stable(Layer):
         self.next_conclusion: Instant | None = None
         self.conclude_from: Instant = 0         # not sooner again
         self.backoff = Backoff()
-        self.counters = Counters()
+        self.counters = StableStatus()
 
     @property
     def coordinator(self) -> int:
@@ -406,8 +397,8 @@ class Stable(Layer):
             self._tell(member, now)
         self.above.linked(member, now)
 
-    def status(self) -> dict[str, int]:
-        return asdict(self.counters)
+    def describe(self, status: Layers) -> None:
+        status.stable = msgspec.structs.replace(self.counters)
 
 
 def merged(before: Vote, vote: Vote) -> Vote:

@@ -21,10 +21,10 @@ A state machine like every layer: time, keys and randomness come in.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from struct import Struct
 from typing import TYPE_CHECKING
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 
 from ringcast.address import EVERYONE
@@ -39,6 +39,7 @@ from ringcast.protocols.security.hello import (
 )
 from ringcast.protocols.security.keys import SALT_SIZE, TAG_SIZE, Cipher, Keys, derive
 from ringcast.protocols.security.replay import ReplayWindow
+from ringcast.status import SealStatus
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -68,19 +69,6 @@ PAUSE = 10_000_000                      # nanoseconds between two times of askin
 LONG_PAUSE = 250_000_000                # ... and after everybody was asked
 BURST = 512                             # HELLOs answered at once, and then one ...
 REFILL = 2_000_000                      # ... in so many nanoseconds
-
-
-@dataclass
-class Counters:
-    """What was dropped, and how many HELLOs there were."""
-
-    datagrams_unsealed: int = 0         # that came without a seal, or with another version's
-    datagrams_unopened: int = 0         # whose seal is broken, or of another key
-    datagrams_replayed: int = 0         # that came before, or are too old to tell
-    datagrams_of_strangers: int = 0     # whose senders have not answered our challenge
-    hellos_sent: int = 0
-    hellos_received: int = 0
-    hellos_refused: int = 0             # that were made without our secret
 
 
 class Epoch:
@@ -139,7 +127,7 @@ class Seal:
         assert len(entropy) == ENTROPY
         self.keys, self.member, self.bulk = keys, member, bulk
         self.salt, self._entropy = entropy[:SALT_SIZE], entropy[SALT_SIZE:]
-        self.counters = Counters()
+        self.counters = SealStatus()
         self._outgoing, self._incoming = Arena(), Arena()
         self.epoch, self.numbers = 0, dict.fromkeys(CHANNELS, 0)
         self._cipher = keys.cipher(self.salt, member, self.epoch)
@@ -348,6 +336,6 @@ class Seal:
         return write_hello(self.keys.hello, header, Hello(
             self.salt, self.challenge, tuple(self.numbers.values()), asked, answers))
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> SealStatus:
         """Return the counters."""
-        return {**asdict(self.counters), "num_verified": len(self.senders)}
+        return msgspec.structs.replace(self.counters, num_verified=len(self.senders))

@@ -11,40 +11,12 @@ layer's task has something to do:
 - `next_reap`: the first entry may have been idle for long enough to close or to go.
 """
 
-from dataclasses import dataclass
 
 from ringcast.address import Address
 from ringcast.config import Config, nanoseconds
 from ringcast.protocols.unicast3.states import Entry, State
 from ringcast.stack import Effects, Instant, Layer
-
-
-@dataclass(slots=True)
-class Counters:
-    """By the names of the text and of operators (decision 25)."""
-
-    unicast_msgs_delivered: int = 0
-    unicast_duplicates: int = 0         # messages received again
-    unicast_out_of_window: int = 0      # messages dropped because the window had no room
-    unicast_early: int = 0              # datagrams kept that came before their window or view
-    unicast_early_dropped: int = 0      # such datagrams dropped: too many, or for too long
-    unicast_late: int = 0               # datagrams dropped as overtaken, or of an older connection
-    unicast_bad: int = 0                # datagrams that are damaged, or ask for what cannot be
-    unicast_undelivered: int = 0        # own messages given up and reported: their receiver left
-    unicast_gone_undelivered: int = 0   # messages behind a gap when their connection ended
-    unicast_acks_sent: int = 0
-    unicast_acks_received: int = 0
-    unicast_xmit_reqs_sent: int = 0
-    unicast_xmit_reqs_received: int = 0
-    unicast_xmit_rsps_sent: int = 0     # messages repeated on request
-    unicast_highest_resent: int = 0     # messages sent again because HA and HS stalled
-    syncs_sent: int = 0                 # SEND_FIRST_SEQNO
-    syncs_received: int = 0
-    syncs_answered: int = 0
-    conns_opened: int = 0
-    conns_closed: int = 0
-    closes_sent: int = 0                # CLOSE
-    closes_received: int = 0
+from ringcast.status import UnicastStatus
 
 
 class Context:
@@ -60,7 +32,7 @@ class Context:
         self.close_timeout = nanoseconds(config.conn_close_timeout)
         self.members: dict[int, Address] = {}
         self.view_id = 0
-        self.counters = Counters()
+        self.counters = UnicastStatus()
         self.next_scan: Instant | None = None
         self.next_reap: Instant | None = None
 

@@ -13,7 +13,8 @@ Whatever a peer sends, nothing raises: what makes no sense is counted and droppe
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
+
+import msgspec
 
 from ringcast._core.batch import Batch
 from ringcast.address import Address
@@ -30,6 +31,7 @@ from ringcast.protocols.unicast3.receiving import Receivers
 from ringcast.protocols.unicast3.sender import SenderEntry
 from ringcast.protocols.unicast3.sending import Senders
 from ringcast.stack import Instant, Layer, Packet
+from ringcast.status import Layers
 from ringcast.view import View
 
 
@@ -192,13 +194,12 @@ class Unicast3(Layer):
 
     # --------------------------------------------------------------------------------------- status
 
-    def status(self) -> dict[str, int]:
+    def describe(self, status: Layers) -> None:
         missing = sum(entry.ring.num_missing for entry in self.receivers.gapped.values())
-        return {"num_connections": len(self.senders) + len(self.receivers),
-                "unicast_unacked": self.num_unacked(),
-                "unicast_missing": missing,
-                "num_closed_connections": len(self.receivers.closed),
-                **asdict(self.counters)}
+        status.unicast = msgspec.structs.replace(
+            self.counters, num_connections=len(self.senders) + len(self.receivers),
+            unicast_unacked=self.num_unacked(), unicast_missing=missing,
+            num_closed_connections=len(self.receivers.closed))
 
 
 def comes_last(packet: Packet) -> bool:

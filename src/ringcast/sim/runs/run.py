@@ -31,6 +31,7 @@ from ringcast.sim.runs.plan import COORDINATOR, Action, Plan, Start
 from ringcast.sim.runs.settings import Settings
 from ringcast.sim.threads import PAUSES
 from ringcast.stacks import STACKS
+from ringcast.status import counts
 
 # The time that all that is owed may take after the faults is the sum of these:
 INTERVALS = 400             # xmit_intervals
@@ -47,7 +48,6 @@ MAX_EVENTS = 3_000_000      # of a run, or of each second of a steady load; more
 TRIES = 10                  # prefixes that are tried after each bisection
 VOID = 10                   # deliveries; a run with fewer has tested nothing
 
-POINTERS = {"low", "hd", "hr", "sent", "view_id", "send_budget"}    # of status(): not to be summed
 NETWORK_COUNTERS = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged",
                     "num_clogged", "num_congested", "num_in_pieces")
 LINK_COUNTERS = ("num_broken", "num_overtaken", "num_control_broken")
@@ -438,10 +438,8 @@ class Run:
                 "num_unsent": member.transport.num_unsent, "num_views": len(member.views),
                 "num_left": member.left}
             seal = member.transport.seal
-            counted |= member.stack.status() | (seal.status() if seal is not None else {})
-            for name, value in counted.items():
-                if name not in POINTERS:
-                    sums[name] += value
+            counted |= counts(member.stack.status(), *([seal.status()] if seal is not None else []))
+            sums.update(counted)
         sums["num_deaths"] = self.cluster.deaths.num_sprung
         if self.cluster.stranger is not None:
             sums["num_said_by_strangers"] = self.cluster.stranger.num_said

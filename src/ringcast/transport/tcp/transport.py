@@ -37,6 +37,7 @@ from ringcast._core.wire import HEADER_SIZE
 from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM
 from ringcast.errors import ConfigError, MessageTooLargeError
+from ringcast.status import TcpStatus
 from ringcast.transport.ipv4 import (
     HostPort,
     check_interface,
@@ -61,15 +62,6 @@ EVENTS = 64         # handled between two readings of the clock; epoll takes tur
 EXACT = 10 * MILLISECOND                # shorter sleeps end on time
 LONGEST = 1_000_000 * MILLISECOND       # sleep, which is as good as for ever
 KIND_AT = 3                             # where the kind is in a datagram
-COUNTERS = (
-    "links_made", "links_lost", "links_cut_slow", "links_cut_dead", "links_replaced",
-    "dials", "dials_failed", "handshakes_accepted", "handshakes_refused",
-    "handshakes_timed_out", "self_connections", "accept_errors", "frames_received",
-    "bytes_received", "frames_refused", "frames_sent", "bytes_sent", "send_unlinked",
-    "send_lost_bytes", "bad_routes", "bad_addresses",
-)
-
-
 class TcpTransport(RefCountedTransport):
     """A `Transport` over TCP. Datagrams to a member arrive, once and in order, as long
     as `links` reports no new connection to it.
@@ -166,7 +158,7 @@ class TcpTransport(RefCountedTransport):
         self._epoll.register(self._event, select.EPOLLIN)
         self._own: HostPort = listener.getsockname()
         self.physical = f"{self._own[0]}:{self._own[1]}"
-        self._counters = dict.fromkeys(COUNTERS, 0)
+        self._counters = dict.fromkeys(TcpStatus.__struct_fields__, 0)
         self._dialing = Dialing(member, self._own, candidates)
         self._handshaking = Handshaking(group, member, listener, self._epoll, self._dialing,
                                         int(handshake_timeout * 1e9), buffers, self._counters, key)
@@ -273,18 +265,18 @@ class TcpTransport(RefCountedTransport):
                 self._woken = True
                 os.eventfd_write(self._event, 1)
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> TcpStatus:
         """See `Transport.status`. Bytes are those of whole frames; `unsent_bytes` were
         put and wait for the kernel."""
         with self._lock:
             links = list(self._links.values())
             every = [each for link in links for each in link.connections()]
-            counters = {"links": len(links), "control_links": len(every) - len(links),
-                        "unsent_bytes": sum(each.unsent_bytes for each in every),
-                        **self._counters}
-            counters["frames_sent"] += sum(each.frames_sent for each in every)
-            counters["bytes_sent"] += sum(each.bytes_sent for each in every)
-        return counters
+            status = TcpStatus(**self._counters)
+            status.links, status.control_links = len(links), len(every) - len(links)
+            status.unsent_bytes = sum(each.unsent_bytes for each in every)
+            status.frames_sent += sum(each.frames_sent for each in every)
+            status.bytes_sent += sum(each.bytes_sent for each in every)
+        return status
 
     def _close_sockets(self) -> None:
         """Offer what is queued to the kernel once more, which delivers it if the peer

@@ -1,12 +1,10 @@
 """The verbs that say what must be so in a group: deliveries, windows, acks, views,
 datagrams, counters."""
 
-from dataclasses import asdict
 
 from ringcast._core.window import Window
-from ringcast.protocols import unicast3
 from ringcast.protocols.membership.layer import Membership
-from ringcast.protocols.multicast import mcast, nakack2, stable
+from ringcast.protocols.multicast import mcast
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.member import Member
 from ringcast.sim.transcripts.language import (
@@ -24,11 +22,13 @@ from ringcast.sim.transcripts.language import (
 )
 from ringcast.sim.transcripts.scripted import spelled
 from ringcast.sim.transcripts.verbs.window import held, pointers_of
+from ringcast.status import McastStatus, Nakack2Status, StableStatus, UnicastStatus, counts, numbers
 
 VERBS = Verbs()
 does, expects = VERBS.does, VERBS.expects
-COUNTERS = tuple(dict.fromkeys(name for each in (mcast, nakack2, stable, unicast3.context)
-                               for name in asdict(each.Counters())))
+LAYERS = (McastStatus, Nakack2Status, StableStatus, UnicastStatus)
+COUNTERS = tuple(dict.fromkeys(name for each in LAYERS for name, number in numbers(each).items()
+                               if not number.falls))
 
 
 @expects("delivered")
@@ -201,8 +201,5 @@ def counters(words: Words) -> Act:
 
 def counted(member: Member) -> dict[str, int]:
     """Return the counters of a member's layers."""
-    layers = [layer for layer in member.stack.layers if isinstance(layer, stable.Stable)]
-    found = asdict(member.multicast.counters) | asdict(member.unicast.counters)
-    for layer in layers:
-        found |= asdict(layer.counters)
-    return found
+    status = member.stack.status()
+    return counts(status.multicast, status.unicast, *filter(None, [status.stable]))
