@@ -1,9 +1,9 @@
-"""What a trace costs.
+"""What a trace costs, and what a status file costs.
 
     python benchmarks/trace_cost.py [thousands of messages] [rounds]
 
-One of two members in this process sends messages of 100 bytes to both, with a trace and
-without, in turns. The ratio is that of the medians.
+One of two members in this process sends messages of 100 bytes to both, with neither,
+with a status file, and with a trace, in turns. The ratios are those of the medians.
 """
 
 import secrets
@@ -31,12 +31,12 @@ class Counter:
             self.done.set()
 
 
-def throughput(stack: str, messages: int, trace: str) -> float:
+def throughput(stack: str, messages: int, **options) -> float:
     """Return the messages a second."""
     counters = {name: Counter(messages) for name in "AB"}
     port = 20_000 + secrets.randbelow(40_000)
     channels = [Channel("cost", name=name, min_members=2, stack=stack, port=port,
-                        on_message=counter, trace=trace)
+                        on_message=counter, **options)
                 for name, counter in counters.items()]
     joining = [threading.Thread(target=channel.connect) for channel in channels]
     for thread in joining:
@@ -59,14 +59,15 @@ def main() -> None:
     messages = 1000 * int(sys.argv[1] if len(sys.argv) > 1 else 2000)
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 7
     for stack in ("mcast-udp", "inproc"):
-        without, traced = [], []
+        neither, published, traced = [], [], []
         for _ in range(rounds):
-            without.append(throughput(stack, messages, ""))
+            neither.append(throughput(stack, messages, status_file=False))
+            published.append(throughput(stack, messages, status_file=True))
             with tempfile.TemporaryDirectory() as directory:
-                traced.append(throughput(stack, messages, directory))
-        a, b = statistics.median(without), statistics.median(traced)
-        print(f"{stack}: {a / 1e6:.2f} M messages/s without a trace, {b / 1e6:.2f} with one: "
-              f"{b / a:.2f}")
+                traced.append(throughput(stack, messages, status_file=False, trace=directory))
+        a, b, c = map(statistics.median, (neither, published, traced))
+        print(f"{stack}: {a / 1e6:.2f} M messages/s with neither, {b / 1e6:.2f} with a status "
+              f"file: {b / a:.3f}, {c / 1e6:.2f} with a trace: {c / a:.2f}")
 
 
 if __name__ == "__main__":

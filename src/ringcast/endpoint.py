@@ -35,6 +35,7 @@ from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
+from ringcast.snapshot import Peer
 from ringcast.stack import Effects, Instant, LayerT, sooner
 from ringcast.stacks import build_stack
 from ringcast.status import Layers
@@ -206,6 +207,21 @@ class Endpoint:
         """Write into `status` the pointers and counters of all layers."""
         self.stack.describe(status)
         status.delivery.num_undelivered = self.undelivered
+
+    def peers(self, now: Instant) -> list[Peer]:
+        """Return how this member sees each member of the view, the oldest first."""
+        multicast, detection, me = self.multicast, self.members.detection, self.local.incarnation
+        peers = []
+        for member in self.view.members if self.view is not None else ():
+            number = member.incarnation
+            peer = Peer(name=member.name, incarnation=number, unacked=multicast.unacked_by(number),
+                        suspected=number in detection.silent)
+            if (window := multicast.windows.get(number)) is not None:
+                peer.missing, peer.undelivered = window.ring.num_missing, window.num_stranded
+            if number != me and number in detection.heard:
+                peer.silent_for = (now - detection.heard[number]) / 1e9
+            peers.append(peer)
+        return peers
 
     def status(self) -> Layers:
         """Return the pointers and counters of all layers."""

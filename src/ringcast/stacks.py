@@ -163,6 +163,18 @@ def multicast_address(group: str, config: Config) -> str:
     return config.group_address or f"239.255.{high}.{low}"
 
 
+def place_of(stack: str, group: str, config: Config) -> str:
+    """Return where the datagrams of a group go, for people: two groups that have the
+    same place read each other's datagrams."""
+    carrier = STACKS[stack].carrier
+    if carrier.is_local:
+        return "this process"
+    if carrier.is_lossless:
+        last = config.port + config.port_range - 1
+        return f"{config.interface}, TCP ports {config.port} to {last}"
+    return f"{multicast_address(group, config)}:{config.port} on {config.interface}"
+
+
 UDP = Carrier(open_udp, largest_udp)
 TCP = Carrier(open_tcp, is_lossless=True)
 INPROC = Carrier(open_inproc, is_local=True)

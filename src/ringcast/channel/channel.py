@@ -41,6 +41,7 @@ from ringcast.channel.driver import Driver
 from ringcast.channel.inbox import HANDED_OUT, Inbox, deadline
 from ringcast.channel.joining import Joining
 from ringcast.channel.pauses import run
+from ringcast.channel.publishing import Publishing
 from ringcast.channel.reentry import REENTERED, refuses_reentry
 from ringcast.channel.seeking import Seeking
 from ringcast.channel.sending import Sending
@@ -61,7 +62,7 @@ from ringcast.protocols import frag
 from ringcast.protocols.membership.until import Until
 from ringcast.secret import Secret
 from ringcast.stack import Effects, Instant, Layer
-from ringcast.stacks import open_transport
+from ringcast.stacks import open_transport, place_of
 from ringcast.status import Status
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer
@@ -229,9 +230,13 @@ class Channel(SendPort):
                                      self._halt, *of_state)
         self._callbacks = Callbacks(self.address, self._state, self._driver, self._halt, *given,
                                     state_calls)
+        self._publishing = Publishing(group, stack, place_of(stack, group, self.config),
+                                      secret is not None, self._endpoint, self._state,
+                                      self._sending)
         self._closing = Closing(self._state, self._driver, self._threads, self._sending,
-                                self._inbox, self._callbacks)
-        self._joining = Joining(group, self._state, self._driver, self._threads, self._callbacks)
+                                self._inbox, self._callbacks, self._publishing)
+        self._joining = Joining(group, self._state, self._driver, self._threads, self._callbacks,
+                                self._publishing)
         self._asking = Asking(self._state, self._driver)
         self._driver.attach(self, Channel._perform, self._closing.on_broken_turn,
                               self._closing.on_poll_error)
@@ -440,12 +445,13 @@ class Channel(SendPort):
     # ----------------------------------------------------------------------------------- the driver
 
     def _halt(self, fault: str | None) -> None:
-        """Stop the channel, from any thread."""
+        """Stop the channel, from any thread, and tell why in the status file."""
         self._closing.halt(fault)
+        self._publishing.hurry()
 
-    def _perform(self, effects: Effects) -> None:
+    def _perform(self, effects: Effects, now: Instant) -> None:
         """Perform the effects of a turn that concern the application, in the order of
-        the fields. The caller has the turn."""
+        the fields. The caller has the turn, which began at `now`."""
         for view in effects.views:
             self._forget_ports()        # a name may belong to nobody now, or to another incarnation
             for giving in effects.givings:
@@ -470,6 +476,8 @@ class Channel(SendPort):
             self._state.settled.notify_all()
         if effects.fault is not None:
             self._halt(effects.fault)
+        if now >= self._publishing.due:
+            self._publishing.publish(self._status(), now)
 
     # ------------------------------------------------------------------------------------ the group
 

@@ -22,6 +22,7 @@ from ringcast.channel.callbacks import Callbacks
 from ringcast.channel.driver import Driver
 from ringcast.channel.inbox import Inbox
 from ringcast.channel.pauses import Pause, Steps, run
+from ringcast.channel.publishing import Publishing
 from ringcast.channel.reentry import deadline_after
 from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
@@ -39,10 +40,11 @@ class Closing:
     """
 
     def __init__(self, state: State, driver: Driver, threads: Threads, sending: Sending,
-                 inbox: Inbox, callbacks: Callbacks) -> None:
+                 inbox: Inbox, callbacks: Callbacks, publishing: Publishing) -> None:
         self._state, self._driver, self._threads = state, driver, threads
         self._sending, self._inbox, self._callbacks = sending, inbox, callbacks
         self._endpoint, self._transport = driver.endpoint, driver.transport
+        self._publishing = publishing
         self._unacked = 0                               # when the channel was closed
         self.reset()
         CLOSINGS.add(self)
@@ -128,6 +130,7 @@ class Closing:
             self._driver.seeking.close()
         self._threads.join(lambda: self._close_by, caller)
         self._transport.close()
+        self._publishing.close()
         self._unacked = self._endpoint.num_unacked()
         if (trace := self._driver.trace) is not None:
             has_left = leave and state.fault is None and self._endpoint.view is not None
@@ -212,6 +215,8 @@ class Closing:
         self._driver.trace = None
         self._threads.reset()
         self._driver.reset()
+        self._publishing.reset()
+        self._publishing.forget()
         self._sending.reset()
         self._inbox.reset()
         self._callbacks.reset()

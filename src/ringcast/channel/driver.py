@@ -28,7 +28,7 @@ from ringcast.transport import Transport
 FOREVER: Instant = 1 << 63
 
 Result = TypeVar("Result")
-Perform = Callable[[Any, Effects], None]
+Perform = Callable[[Any, Effects, Instant], None]
 Break = Callable[[BaseException], None]
 Fail = Callable[[BaseException, bool], None]
 
@@ -50,7 +50,7 @@ class Driver:
     def attach(self, owner: object, perform: Perform, on_break: Break, on_error: Fail) -> None:
         """Work for the channel `owner`.
 
-        `perform(owner, effects)` performs the effects of a turn that concern the
+        `perform(owner, effects, now)` performs the effects of a turn that concern the
         application. `on_break(error)` is called if an exception comes in the middle of
         a turn. `on_error(error, polling)` is called if one comes from poll(); `polling`
         says whether the transport was polling. The driver keeps none of them alive, so
@@ -83,8 +83,8 @@ class Driver:
         """
         with self.turn:
             try:
-                result = act(time.monotonic_ns())
-                self._end_turn(self.endpoint.take())
+                result = act(now := time.monotonic_ns())
+                self._end_turn(self.endpoint.take(), now)
                 return result
             except RingcastError:
                 raise
@@ -94,7 +94,7 @@ class Driver:
                     on_break(error)
                 raise
 
-    def _end_turn(self, effects: Effects) -> None:
+    def _end_turn(self, effects: Effects, now: Instant) -> None:
         if self.trace is not None:
             self.trace.record_turn(effects, *self.clocks())
         if effects.routes is not None:
@@ -104,7 +104,7 @@ class Driver:
         if effects.arrived:
             self.request_turn()         # the next one delivers what must not come in this one
         if (owner := self._owner()) is not None:
-            self._perform(owner, effects)
+            self._perform(owner, effects, now)
 
     def read(self, get: Callable[[], Result]) -> Result:
         """Return what `get()` reads of the endpoint, while no turn changes it."""

@@ -10,6 +10,7 @@ import time
 from ringcast.channel.callbacks import Callbacks
 from ringcast.channel.driver import Driver
 from ringcast.channel.pauses import Steps
+from ringcast.channel.publishing import Publishing
 from ringcast.channel.reentry import deadline_after, refuses_reentry
 from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
@@ -25,9 +26,9 @@ class Joining:
     """
 
     def __init__(self, group: str, state: State, driver: Driver, threads: Threads,
-                 callbacks: Callbacks) -> None:
+                 callbacks: Callbacks, publishing: Publishing) -> None:
         self._group, self._state, self._driver = group, state, driver
-        self._threads, self._callbacks = threads, callbacks
+        self._threads, self._callbacks, self._publishing = threads, callbacks, publishing
         self._inside = state.inside                     # for refuses_reentry
 
     @refuses_reentry
@@ -36,6 +37,7 @@ class Joining:
         self._state.check_open()
         if self._threads.started:
             raise RingcastError("this channel is connected already; use it as it is")
+        self._publishing.open()
         if self._driver.seeking is not None:
             self._driver.seeking.start(time.monotonic_ns())
         self._driver.run_in_turn(self._driver.endpoint.start)

@@ -58,10 +58,13 @@ class Sending:
         self._inside = state.inside                     # for refuses_reentry
         self._num_rooms = 0                                 # how often a send window had room again
         self.num_blockings = 0
+        # Calls that wait for room: to whom, and since when.
+        self.waiting: dict[object, tuple[Dest, Instant]] = {}
         self.reset()
 
     def reset(self) -> None:
         """Make what threads share: at first, and again in a forked child."""
+        self.waiting.clear()
         self._large: dict[Dest, threading.Lock] = {}    # held while a large message is sent
 
     # -------------------------------------------------------------------------------------- entries
@@ -361,8 +364,9 @@ class Sending:
         (decision 12: room, view, close, timeout). `progress` goes into errors."""
         state = self._state
         self.num_blockings += 1
-        began, deadline = time.monotonic_ns(), deadline_after(timeout)
+        began, deadline, call = time.monotonic_ns(), deadline_after(timeout), object()
         try:
+            self.waiting[call] = dest, began
             self._flush(dest, full_only=False)
             while True:
                 seen = self._num_rooms
@@ -379,6 +383,7 @@ class Sending:
                     raise ClosedError(state.fault or f"the channel is closed{progress}; "
                                                      "open a new one to send")
         finally:
+            self.waiting.pop(call, None)
             if (trace := self._driver.trace) is not None:
                 trace.record_blocked(time.monotonic_ns() - began, dest, *self._driver.clocks())
 

@@ -287,5 +287,9 @@ class Mcast(Multicast):
         ackers = cast("dict[int, int]", dict(self.acks.items())).keys()
         return super().remembered() | self.budgets.keys() | self.refusals.keys() | ackers
 
+    def unacked_by(self, member: int) -> int | None:
+        acked = self.acks.get(member)
+        return None if acked is None else (self.send_window.ring.hr - acked) % MODULUS
+
     def slowest(self) -> int | None:
         return cast("int | None", self.acks.slowest)

@@ -45,6 +45,11 @@ class Rules(Layer):
         knows."""
         raise NotImplementedError
 
+    def unacked_by(self, member: int) -> int | None:
+        """Return how many own messages a member has not acknowledged; None if this
+        member does not know, or does not wait for that one."""
+        return None
+
     def owes_low(self) -> bool:
         """Return whether HIGHEST must still tell the members that all have finished
         everything."""

@@ -1,0 +1,159 @@
+"""Publishing: the channel writes what it knows into its status file.
+
+The thread that has the turn does it, at most every 100 ms, so no thread is added, and
+nothing is read while another thread changes it. A fault is written in the turn that
+found it, because that is the last one. A status file that cannot be written is given
+up, and the channel goes on.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+
+import msgspec
+
+import ringcast
+from ringcast import statusfile
+from ringcast.channel.sending import Sending
+from ringcast.channel.state import State
+from ringcast.endpoint import Endpoint
+from ringcast.errors import RingcastError
+from ringcast.snapshot import Rates, Snapshot, Waiting
+from ringcast.stack import Instant
+from ringcast.status import Status
+from ringcast.statusfile import StatusFile
+
+log = logging.getLogger("ringcast")
+
+PAUSE = 100_000_000         # nanoseconds between two snapshots
+SECOND = 1_000_000_000      # nanoseconds over which rates are counted
+NEVER: Instant = 1 << 63
+
+
+class Publishing:
+    """Writes the status file of one channel. `place` says where its datagrams go.
+
+    Threads: `publish` in a turn; any thread may call the others.
+    """
+
+    def __init__(self, group: str, stack: str, place: str, is_sealed: bool, endpoint: Endpoint,
+                 state: State, sending: Sending) -> None:
+        self._group, self._stack, self._place, self._is_sealed = group, stack, place, is_sealed
+        self._endpoint, self._state, self._sending = endpoint, state, sending
+        self._file: StatusFile | None = None
+        self._opened_at = 0
+        self._past: deque[tuple[Instant, Status]] = deque()     # of the last second
+        self.due: Instant = NEVER
+        self.reset()
+
+    def reset(self) -> None:
+        """Make what threads share: at first, and again in a forked child."""
+        self._writing = threading.Lock()
+
+    def open(self) -> None:
+        """Make the file, if the option status_file is set."""
+        if not self._endpoint.config.status_file:
+            return
+        local = self._endpoint.local
+        try:
+            self._file = StatusFile(self._group, local.name, local.incarnation)
+        except (OSError, RingcastError) as error:
+            log.warning("%s: no status file: %s", local, error)
+            return
+        self._opened_at, self.due = time.time_ns(), 0
+        self._process = os.getpid(), statusfile.process("self")[1], statusfile.namespace()
+
+    def hurry(self) -> None:
+        """Let this turn write, although it is not time."""
+        if self._file is not None:
+            self.due = 0
+
+    def publish(self, status: Status, now: Instant) -> None:
+        """Write what is known now. `_writing` keeps another thread from closing the
+        file meanwhile."""
+        self.due = now + PAUSE
+        with self._writing:
+            if self._file is None:
+                self.due = NEVER
+                return
+            try:
+                self._file.write(msgspec.msgpack.encode(self._snapshot(status, now)))
+            except OSError as error:
+                self.due = NEVER
+                log.warning("%s: the status file is given up: %s", self._endpoint.local, error)
+
+    def _snapshot(self, status: Status, now: Instant) -> Snapshot:
+        endpoint, view = self._endpoint, self._endpoint.view
+        pid, started, namespace = self._process
+        slowest, peers = None, endpoint.peers(now)
+        if status.multicast.num_unacked:
+            number = endpoint.multicast.slowest()
+            slowest = next((peer.name for peer in peers if peer.incarnation == number), None)
+        return Snapshot(
+            group=self._group, name=endpoint.local.name, incarnation=endpoint.local.incarnation,
+            stack=self._stack, version=ringcast.__version__, place=self._place,
+            is_sealed=self._is_sealed, pid=pid, started=started, namespace=namespace,
+            opened_at=self._opened_at, written_at=time.time_ns(),
+            capacity=endpoint.config.capacity, max_undelivered=endpoint.max_undelivered,
+            state=self._state_name(), fault=self._state.fault,
+            view_id=view.id if view is not None else 0,
+            is_primary=bool(status.membership.is_primary), peers=peers,
+            absent=[each.name for each in view.absent] if view is not None else [],
+            slowest=slowest, waiting=[
+                Waiting(dest.name if dest is not None else None, (now - since) / 1e9)
+                for dest, since in tuple(self._sending.waiting.values())],
+            rates=self._rates(status, now), status=status)
+
+    def _state_name(self) -> str:
+        if self._state.fault is not None:
+            return "failed"
+        if self._state.closing:
+            return "closing"
+        return "joining" if self._endpoint.view is None else "member"
+
+    def _rates(self, status: Status, now: Instant) -> Rates:
+        """Return what happened in each of the last seconds: since the snapshot that is
+        about one second old."""
+        past = self._past
+        while len(past) > 1 and now - past[1][0] >= SECOND:
+            past.popleft()
+        past.append((now, status))
+        since, before = past[0]
+        if (seconds := (now - since) / 1e9) <= 0:
+            return Rates()
+        to_all, to_one = status.multicast, status.unicast
+        all_before, one_before = before.multicast, before.unicast
+        return Rates(
+            sent=(to_all.hr - all_before.hr) / seconds,
+            delivered=(to_all.num_msgs_delivered - all_before.num_msgs_delivered
+                       + to_one.unicast_msgs_delivered
+                       - one_before.unicast_msgs_delivered) / seconds,
+            repeated=(to_all.xmit_rsps_sent - all_before.xmit_rsps_sent
+                      + to_one.unicast_xmit_rsps_sent
+                      - one_before.unicast_xmit_rsps_sent) / seconds,
+            requests=(to_all.xmit_reqs_sent - all_before.xmit_reqs_sent
+                      + to_one.unicast_xmit_reqs_sent
+                      - one_before.unicast_xmit_reqs_sent) / seconds,
+            duplicates=(to_all.num_duplicates - all_before.num_duplicates
+                        + to_one.unicast_duplicates - one_before.unicast_duplicates) / seconds)
+
+    def forget(self) -> None:
+        """Give a forked child's copy up; the file is the parent's."""
+        self.due = NEVER
+        if (file := self._take()) is not None:
+            file.forget()
+
+    def close(self) -> None:
+        """Remove the file."""
+        self.due = NEVER
+        with self._writing:
+            if (file := self._take()) is not None:
+                with suppress(OSError):
+                    file.close()
+
+    def _take(self) -> StatusFile | None:
+        file, self._file = self._file, None
+        return file

@@ -1,0 +1,69 @@
+"""What a channel knows at one moment, for operators: its Status, and who is who.
+
+A channel writes it into its status file (statusfile.py); `ringcast status`, `top` and
+`monitor` read it there. It has no secret, no option and no payload.
+"""
+
+import msgspec
+
+from ringcast.status import Status
+
+
+class Peer(msgspec.Struct, kw_only=True):
+    """A member of the view, as this one sees it."""
+
+    name: str
+    incarnation: int
+    # Own messages to everybody that it has not acknowledged; None if only the
+    # coordinator knows (NAKACK2), or if it takes no messages.
+    unacked: int | None = None
+    missing: int = 0            # its messages to everybody that are missing here
+    undelivered: int = 0        # of those that came, how many the application was not given
+    silent_for: float | None = None     # seconds since it was heard; None: not watched here
+    suspected: bool = False     # by this member
+
+
+class Waiting(msgspec.Struct):
+    """A call of send that waits for room."""
+
+    dest: str | None            # the name of a member; None: everybody
+    seconds: float              # for so long
+
+
+class Rates(msgspec.Struct, kw_only=True):
+    """What happened in each of the last seconds, about."""
+
+    sent: float = 0             # own messages to everybody
+    delivered: float = 0        # messages to everybody, and to this member alone
+    repeated: float = 0         # own messages that were sent again
+    requests: float = 0         # requests for missing messages, sent
+    duplicates: float = 0       # messages that came again
+
+
+class Snapshot(msgspec.Struct, kw_only=True):
+    """What a channel knows at one moment."""
+
+    group: str
+    name: str
+    incarnation: int
+    stack: str
+    version: str                # of ringcast
+    place: str                  # where its datagrams go: interface, address and port
+    is_sealed: bool
+    pid: int
+    started: int                # when the process began, as in /proc/<pid>/stat
+    namespace: int              # of process ids, by the number of its inode
+    opened_at: int              # wall time in nanoseconds
+    written_at: int             # wall time in nanoseconds
+    capacity: int               # of the send window, in messages
+    max_undelivered: int
+    state: str                  # joining, member, closing, failed
+    fault: str | None = None
+    view_id: int = 0
+    is_primary: bool = True
+    peers: list[Peer] = []      # the members of the view, the oldest first
+    absent: list[str] = []      # durable members that are expected back
+    slowest: str | None = None  # who has not acknowledged the oldest message
+    waiting: list[Waiting] = []
+    rates: Rates = msgspec.field(default_factory=Rates)
+    status: Status
