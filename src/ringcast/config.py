@@ -173,8 +173,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # application's state; with more, their senders wait.
     state_backlog: Count = 1 << 30
 
-    # Write what status() says into a file that only this user can read, every 100 ms, for
-    # `ringcast status` and `ringcast top`.
+    # Write what status() says into a file that only this user can read, at most every
+    # 100 ms, for `ringcast status` and `ringcast top`.
     status_file: bool = True
 
     # Directory into which a trace for `ringcast audit` is written; empty: no trace.

@@ -23,6 +23,8 @@ COMMANDS = {
     "demo": ("ringcast.cli.demo.command", "Run the whole system on real data."),
     "join": ("ringcast.cli.join", "Join a group at the terminal."),
     "members": ("ringcast.cli.members", "Show who is in a group, without joining it."),
+    "status": ("ringcast.cli.status", "Show what members on this machine know."),
+    "top": ("ringcast.cli.top", "Watch the members of a group on this machine."),
     "keygen": ("ringcast.cli.keygen", "Make the secret of a group."),
     "record": ("ringcast.cli.record", "Record the messages of a group in a journal."),
     "journal": ("ringcast.cli.journal", "Show a journal, or remove what is not needed."),
