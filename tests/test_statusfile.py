@@ -215,8 +215,11 @@ def test_the_largest_view_fits():
     names = ["\U0001f600" * 16] * 256
     peers = [{"name": name, "incarnation": 2**63, "silent_for": 1e9, "unacked": 2**31,
               "missing": 2**31, "undelivered": 2**31, "suspected": True} for name in names]
+    event = {"number": 2**40, "at": 2**60, "kind": "suspects", "who": names[0], "whom": names[0],
+             "text": "\U0001f600" * publishing.LONGEST_TEXT}
     body = publishing.msgspec.msgpack.encode({
-        **publishing.msgspec.structs.asdict(snapshot()), "peers": peers, "absent": names})
+        **publishing.msgspec.structs.asdict(snapshot()), "peers": peers, "absent": names,
+        "events": [event] * publishing.MOST_EVENTS})
     assert len(body) < statusfile.SLOT_SIZE - statusfile.SLOT.size
 
 

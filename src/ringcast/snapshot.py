@@ -40,6 +40,18 @@ class Rates(msgspec.Struct, kw_only=True):
     duplicates: float = 0       # messages that came again
 
 
+class Event(msgspec.Struct, kw_only=True):
+    """Something that happened to a member or in its group."""
+
+    number: int                 # of this member's events, from 1
+    at: int                     # wall time in nanoseconds
+    # view, suspects, excludes, must go, warning, fault
+    kind: str
+    who: str = ""               # the name of the member that did it or finds it
+    whom: str = ""              # and of the other one
+    text: str                   # what happened, or what shows it
+
+
 class Snapshot(msgspec.Struct, kw_only=True):
     """What a channel knows at one moment."""
 
@@ -66,4 +78,5 @@ class Snapshot(msgspec.Struct, kw_only=True):
     slowest: str | None = None  # who has not acknowledged the oldest message
     waiting: list[Waiting] = []
     rates: Rates = msgspec.field(default_factory=Rates)
+    events: list[Event] = []    # the last ones
     status: Status

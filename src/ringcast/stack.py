@@ -82,6 +82,15 @@ class StateNews(NamedTuple):
     batch: Batch | None = None
 
 
+class Notice(msgspec.Struct, frozen=True):
+    """Something that happened in the group, for operators who watch it."""
+
+    kind: str                   # suspects, excludes, must go
+    who: str                    # the name of the member that did it or finds it
+    whom: str                   # and of the other one
+    why: str                    # what shows it
+
+
 class Effects(msgspec.Struct):
     """What one turn asks of the outside. Perform the fields in their order, and drop
     the object.
@@ -115,6 +124,8 @@ class Effects(msgspec.Struct):
     answered: bool = False
     # What an operator should know.
     warnings: list[str] = []
+    # What an operator may want to follow.
+    notices: list[Notice] = []
     # Why the member cannot go on: close the channel with this sentence.
     fault: str | None = None
 

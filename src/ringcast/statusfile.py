@@ -33,7 +33,7 @@ from ringcast.snapshot import Snapshot
 MAGIC, VERSION = b"ringcast", 1
 HEADER = struct.Struct("<8sIIQ")        # magic, version, size of a slot, number of the snapshot
 SLOT = struct.Struct("<QII")            # number, length and CRC-32 of a snapshot, which follows
-PAGE, SLOT_SIZE = 4096, 1 << 17
+PAGE, SLOT_SIZE = 4096, 1 << 18
 TRIES = 20                              # of a reader; a writer needs 0.1 s for each slot
 KEEP = 86_400                           # seconds that the file of a dead process stays
 LONGEST = 100                           # bytes of a name in the name of a file

@@ -476,6 +476,8 @@ class Channel(SendPort):
             self._state.settled.notify_all()
         if effects.fault is not None:
             self._halt(effects.fault)
+        if effects.views or effects.notices or effects.warnings or effects.fault is not None:
+            self._publishing.note(effects)
         if now >= self._publishing.due:
             self._publishing.publish(self._status(), now)
 

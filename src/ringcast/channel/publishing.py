@@ -21,16 +21,19 @@ from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
 from ringcast.endpoint import Endpoint
 from ringcast.errors import RingcastError
-from ringcast.snapshot import Rates, Snapshot, Waiting
-from ringcast.stack import Instant
+from ringcast.snapshot import Event, Rates, Snapshot, Waiting
+from ringcast.stack import Effects, Instant
 from ringcast.status import Status
 from ringcast.statusfile import StatusFile
+from ringcast.view import View
 
 log = logging.getLogger("ringcast")
 
 PAUSE = 100_000_000         # nanoseconds between two snapshots
 SECOND = 1_000_000_000      # nanoseconds over which rates are counted
 NEVER: Instant = 1 << 63
+MOST_EVENTS, MOST_NAMED = 64, 5
+LONGEST_TEXT = 300          # characters of an event's
 
 
 class Publishing:
@@ -46,6 +49,8 @@ class Publishing:
         self._file: StatusFile | None = None
         self._opened_at = 0
         self._past: deque[tuple[Instant, Status]] = deque()     # of the last second
+        self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self._num_events = 0
         self.due: Instant = NEVER
         self.reset()
 
@@ -65,6 +70,23 @@ class Publishing:
             return
         self._opened_at, self.due = time.time_ns(), 0
         self._process = os.getpid(), statusfile.process("self")[1], statusfile.namespace()
+
+    def note(self, effects: Effects) -> None:
+        """Remember what happened in a turn, if it is for operators."""
+        local = self._endpoint.local.name
+        for view in effects.views:
+            self._add("view", local, "", told(view))
+        for notice in effects.notices:
+            self._add(notice.kind, notice.who, notice.whom, notice.why)
+        for warning in effects.warnings:
+            self._add("warning", local, "", warning)
+        if effects.fault is not None:
+            self._add("fault", local, "", effects.fault)
+
+    def _add(self, kind: str, who: str, whom: str, text: str) -> None:
+        self._num_events += 1
+        self._events.append(Event(number=self._num_events, at=time.time_ns(), kind=kind, who=who,
+                                  whom=whom, text=text[:LONGEST_TEXT]))
 
     def hurry(self) -> None:
         """Let this turn write, although it is not time."""
@@ -105,7 +127,7 @@ class Publishing:
             slowest=slowest, waiting=[
                 Waiting(dest.name if dest is not None else None, (now - since) / 1e9)
                 for dest, since in tuple(self._sending.waiting.values())],
-            rates=self._rates(status, now), status=status)
+            rates=self._rates(status, now), events=list(self._events), status=status)
 
     def _state_name(self) -> str:
         if self._state.fault is not None:
@@ -157,3 +179,14 @@ class Publishing:
     def _take(self) -> StatusFile | None:
         file, self._file = self._file, None
         return file
+
+
+def told(view: View) -> str:
+    """Return in words what a view is, and what has changed."""
+    text = f"view {view.id}, {len(view)} members, led by {view.coordinator.name}"
+    for word, members in (("joined", view.joined), ("left", view.left), ("absent", view.absent)):
+        if members:
+            names = [member.name for member in members]
+            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            text += f"; {word}: {', '.join(names[:MOST_NAMED])}{more}"
+    return text if view.primary else f"{text}; not primary"

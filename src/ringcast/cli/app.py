@@ -25,6 +25,7 @@ COMMANDS = {
     "members": ("ringcast.cli.members", "Show who is in a group, without joining it."),
     "status": ("ringcast.cli.status", "Show what members on this machine know."),
     "top": ("ringcast.cli.top", "Watch the members of a group on this machine."),
+    "monitor": ("ringcast.cli.monitor", "Follow what happens in a group."),
     "keygen": ("ringcast.cli.keygen", "Make the secret of a group."),
     "record": ("ringcast.cli.record", "Record the messages of a group in a journal."),
     "journal": ("ringcast.cli.journal", "Show a journal, or remove what is not needed."),

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from ringcast.address import EVERYONE
 from ringcast.config import Config, nanoseconds
 from ringcast.protocols.membership.messages import PROBE, SUSPECTS, Empty, Suspects
-from ringcast.stack import Instant
+from ringcast.stack import Instant, Notice
 
 if TYPE_CHECKING:
     from ringcast.protocols.membership.layer import Membership
@@ -43,6 +43,8 @@ NUDGES = 3              # to the next member, in heartbeat_interval ...
 FEW = 10                # ... in a view of so many members; in a larger one it is one
 REFUSED_PAUSE = nanoseconds(20.0)       # between two probes of one that seems to be gone
 MOST_PATIENCE = 8       # times suspect_timeout
+MOST_NAMED = 5          # members in a notice
+MOST_NOTICES = 64       # of one turn
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ class Detection:
         self.alone: dict[tuple[int, int], Instant] = {}     # (who, whom): since when
         self.departed: set[int] = set()                 # members that must go ...
         self.excluded: set[int] = set()                 # ... those of them that an operator named
+        self.judged: set[int] = set()                   # ... and those of whom a notice was given
         self.next_beat: Instant | None = None
         self.next_nudge: Instant | None = None          # of the next member of the view
         self.expected: Instant | None = None            # when our next turn should be
@@ -92,6 +95,7 @@ class Detection:
         self.reports, self.said = {}, {}
         self.alone = {}
         self.excluded &= set(members)
+        self.judged = set()
         self.departed = set(self.excluded)
         self._beat(now)
         self._wait_to_nudge(now)
@@ -122,6 +126,7 @@ class Detection:
         """Note whom another member suspects, and look for ourselves."""
         suspects = set(silent) & self.layer.members.keys()
         for member in suspects - self.reports.get(sender, set()):
+            self._notice("suspects", sender, member, "it says so")
             self._begin_to_probe(member, PROBES_REFUSED, REFUSED_PAUSE, now)
         self.reports[sender], self.said[sender] = suspects, now
         self._probe(now)
@@ -139,6 +144,8 @@ class Detection:
     def exclude(self, members: Collection[int], now: Instant) -> None:
         """Note that members must go because an operator says so, and tell everybody."""
         self.excluded |= set(members)
+        for member in self.excluded & self.layer.members.keys():
+            self._notice("excludes", self.layer.local.incarnation, member, "an operator says so")
         self.depart(members)
         self._tell(now)
 
@@ -155,6 +162,8 @@ class Detection:
             against = {voter for voter in voters if member in self._silent_of(voter)}
             if 2 * len(against) > len(voters):
                 gone.add(member)
+                self._judge(member, f"suspected by {self._names(against)}, "
+                                    f"{len(against)} of the {len(voters)} that watch it")
             else:
                 alone |= {(voter, member): self.alone.get((voter, member), now)
                           for voter in against}
@@ -162,6 +171,9 @@ class Detection:
         for (voter, member), since in alone.items():
             if now - since >= self.timeout and not {voter, member} & gone:
                 gone.add(member if voter == self.layer.acting(gone) else voter)
+                for each in {voter, member} & gone:
+                    self._judge(each, f"{self._names([voter])} alone suspects "
+                                      f"{self._names([member])}")
         return gone - {self.layer.local.incarnation}
 
     def _drop_old_reports(self, now: Instant) -> None:
@@ -248,11 +260,35 @@ class Detection:
             self.layer.send_control(PROBE, Empty(), member, now)
 
     def _suspect(self, member: int, now: Instant) -> None:
-        self.probing.pop(member, None)
+        probing = self.probing.pop(member, None)
         if member in self.watched:
+            silence = (now - self.heard[member]) / 1e9
+            refused = probing is not None and probing.is_refused
+            self._notice("suspects", self.layer.local.incarnation, member,
+                         f"silent for {silence:.2f} s, "
+                         + ("its machine refuses datagrams" if refused else "no probe answered"))
             self.num_suspected += 1
             self.silent.add(member)
             self._tell(now)
+
+    def _judge(self, member: int, why: str) -> None:
+        """Give notice, once in a view, that a member must go."""
+        if member not in self.judged:
+            self.judged.add(member)
+            self._notice("must go", self.layer.local.incarnation, member, why)
+
+    def _notice(self, kind: str, who: int, whom: int, why: str) -> None:
+        """Give notice of something, unless others make us say too much in one turn."""
+        notices = self.layer.stack.effects.notices
+        if len(notices) < MOST_NOTICES:
+            notices.append(Notice(kind, self._names([who]), self._names([whom]), why))
+
+    def _names(self, members: Collection[int]) -> str:
+        """Return the names of members of the view, at most a few."""
+        seats = self.layer.members
+        names = sorted(seats[member].name for member in members if member in seats)
+        return ", ".join(names[:MOST_NAMED]) + (
+            f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
 
     def _tell(self, now: Instant) -> None:
         """Tell everybody whom we suspect, and whom an operator here has excluded."""
