@@ -384,7 +384,7 @@ class UdpStatus(Section, tag="udp"):
 
     datagrams_received: Annotated[int, Count(
         "datagrams", "datagrams received",
-        "0 in a group of several: multicast does not work here.")] = 0
+        "0 in a group of several: multicast does not work here; see `ringcast doctor`.")] = 0
     bytes_received: Annotated[int, Count("bytes", "bytes received", "The load of the network.")] = 0
     receive_calls: Annotated[int, Count(
         "calls", "system calls that receive",

@@ -26,6 +26,7 @@ COMMANDS = {
     "status": ("ringcast.cli.status", "Show what members on this machine know."),
     "top": ("ringcast.cli.top", "Watch the members of a group on this machine."),
     "monitor": ("ringcast.cli.monitor", "Follow what happens in a group."),
+    "doctor": ("ringcast.cli.doctor", "Find what keeps a group from working here."),
     "keygen": ("ringcast.cli.keygen", "Make the secret of a group."),
     "record": ("ringcast.cli.record", "Record the messages of a group in a journal."),
     "journal": ("ringcast.cli.journal", "Show a journal, or remove what is not needed."),

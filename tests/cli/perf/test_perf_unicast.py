@@ -131,8 +131,8 @@ def test_a_row_sends_by_unicast_or_by_multicast_and_never_both(unicast):
     sent = pair.work(0.01)
     pair.checkers[0].await_all(sent, 10)
     assert pair.await_acks(10) == 0 and pair.checkers[0].verdict(sent) == ""
-    assert sender.status().unicast.conns_opened == unicast
-    assert sender.status().multicast.hr == (0 if unicast else sent["S"])
+    assert sender.channel.status().unicast.conns_opened == unicast
+    assert sender.channel.status().multicast.hr == (0 if unicast else sent["S"])
     pair.close(10)
 
 
