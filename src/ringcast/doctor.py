@@ -1,5 +1,5 @@
-"""What is wrong here: checks of a machine, an interface and a group, each with a sentence
-that says what was found and one that says what to do.
+"""What is wrong here: checks of a machine, an interface and a group, each with a
+sentence that says what was found and one that says what to do.
 
 A check is a function that is given what was measured, so it can be tried with every
 fault. `measure` measures. It listens and sends only on the interface of the options,
@@ -40,7 +40,8 @@ OLD = 2.0                                       # seconds without a snapshot
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a check has found. A warning costs time, a fault keeps a group from working."""
+    """What a check has found. A warning costs time, a fault keeps a group from
+    working."""
 
     check: str
     level: Literal["ok", "warning", "fault"]
@@ -111,8 +112,8 @@ def open_udp(address: str, port: int, config: Config) -> UdpTransport:
 
 
 def comes_back(address: str, config: Config) -> bool:
-    """Return whether a datagram to the multicast address comes to another socket of this
-    machine, at a port that no group has."""
+    """Return whether a datagram to the multicast address comes to another socket of
+    this machine, at a port that no group has."""
     port = 20_000 + secrets.randbelow(40_000)
     sign = b"ringcast doctor " + secrets.token_bytes(16)
     with closing(open_udp(address, port, config)) as mouth:

@@ -11,6 +11,7 @@ have the same one.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, ClassVar, get_args, get_type_hints
 
 import msgspec
@@ -566,6 +567,7 @@ def sections(status: Layers) -> Iterator[tuple[str, Section]]:
             yield name, section
 
 
+@cache
 def numbers(section: type[Section]) -> dict[str, Number]:
     """Return what is declared of each field of a section."""
     hints = get_type_hints(section, include_extras=True)

@@ -1,4 +1,5 @@
-"""`ringcast monitor`: what happens in a group, as the members on this machine see it."""
+"""`ringcast monitor`: what happens in a group, as the members on this machine see
+it."""
 
 import json
 import time

@@ -1,0 +1,133 @@
+"""Metrics: what Channel.status() says, for Prometheus and for OpenTelemetry.
+
+    ringcast.metrics.prometheus(channel)        # needs 'ringcast[prometheus]'
+    ringcast.metrics.opentelemetry(channel)     # needs 'ringcast[opentelemetry]'
+
+Each number of the status is a metric of its name, with the labels `group` and `member`:
+`ringcast_num_unacked`, or, if it only counts, `ringcast_xmit_reqs_sent_total`. Their
+texts come from the declarations in status.py. The status is read when somebody asks for
+the metrics, so between two times they cost nothing. A channel that is closed or
+forgotten has none.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, cast
+from weakref import WeakKeyDictionary, WeakSet
+
+from ringcast.status import ALL, Number, Status, numbers, sections
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+    from ringcast import aio
+    from ringcast.channel.channel import Channel
+
+    AnyChannel = Channel | aio.Channel
+
+UNITS = {"bytes": "By"}                 # of OpenTelemetry; other units are its annotations
+
+
+class Channels:
+    """The channels of which somebody wants metrics. It keeps none of them alive."""
+
+    def __init__(self) -> None:
+        self._known: WeakSet[Channel] = WeakSet()
+
+    def add(self, channel: "AnyChannel") -> None:
+        """Add a channel, for threads or for asyncio."""
+        self._known.add(cast("Channel", getattr(channel, "_channel", channel)))
+
+    def read(self) -> Iterator[tuple[dict[str, str], Status]]:
+        """Yield the labels and the status of each channel that is not closed."""
+        for channel in sorted(self._known, key=lambda each: each.address):
+            if not channel._state.closed:
+                yield {"group": channel.group, "member": channel.address.name}, channel.status()
+
+
+def values(status: Status) -> Iterator[tuple[str, Number, int]]:
+    """Yield the name, the declaration and the value of each number of a status."""
+    for _, section in sections(status):
+        for name, number in numbers(type(section)).items():
+            yield name, number, getattr(section, name)
+
+
+class Collector:
+    """What a registry of prometheus_client asks for metrics."""
+
+    def __init__(self) -> None:
+        self.channels = Channels()
+
+    def describe(self) -> list["Metric"]:
+        """Say nothing before there are channels."""
+        return []
+
+    def collect(self) -> Iterable["Metric"]:
+        """Return the metrics of all channels."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        families: dict[str, Metric] = {}
+        for labels, status in self.channels.read():
+            for name, number, value in values(status):
+                family = families.get(name)
+                if family is None:
+                    kind = GaugeMetricFamily if number.falls else CounterMetricFamily
+                    family = families[name] = kind(
+                        f"ringcast_{name}", f"{number.meaning}. {number.sign}", labels=[*labels])
+                family.add_metric([*labels.values()], value)    # type: ignore[attr-defined]
+        return families.values()
+
+
+COLLECTORS: "WeakKeyDictionary[CollectorRegistry, Collector]" = WeakKeyDictionary()
+
+
+def prometheus(channel: "AnyChannel", registry: "CollectorRegistry | None" = None) -> None:
+    """Let a registry of prometheus_client, its own one by default, ask this channel for
+    metrics whenever somebody reads them. Needs the package prometheus-client."""
+    from prometheus_client import REGISTRY
+
+    registry = REGISTRY if registry is None else registry
+    if registry not in COLLECTORS:
+        COLLECTORS[registry] = Collector()
+        registry.register(COLLECTORS[registry])
+    COLLECTORS[registry].channels.add(channel)
+
+
+METERS: "WeakKeyDictionary[Meter, Channels]" = WeakKeyDictionary()
+
+
+def opentelemetry(channel: "AnyChannel", meter: "Meter | None" = None) -> None:
+    """Let a meter, that of the program's provider by default, observe this channel.
+    Needs the package opentelemetry-api; where the metrics go, the program's SDK
+    decides."""
+    from opentelemetry.metrics import get_meter
+
+    meter = get_meter("ringcast") if meter is None else meter
+    if (channels := METERS.get(meter)) is None:
+        channels = METERS[meter] = Channels()
+        observe_all(meter, channels)
+    channels.add(channel)
+
+
+def observe_all(meter: "Meter", channels: Channels) -> None:
+    """Make the instruments for each number that a status may have."""
+    declared = {name: number for section in ALL for name, number in numbers(section).items()}
+    for name, number in declared.items():
+        make: Callable[..., object] = (meter.create_observable_gauge if number.falls
+                                       else meter.create_observable_counter)
+        make(f"ringcast.{name}", callbacks=[partial(observe, name, channels)],
+             unit=UNITS.get(number.unit, f"{{{number.unit}}}"),
+             description=f"{number.meaning}. {number.sign}")
+
+
+def observe(name: str, channels: Channels,
+            options: "CallbackOptions") -> Iterator["Observation"]:
+    """Yield what a number is now, of each channel that has it."""
+    from opentelemetry.metrics import Observation
+
+    for labels, status in channels.read():
+        for found, _, value in values(status):
+            if found == name:
+                yield Observation(value, {f"ringcast.{key}": text for key, text in labels.items()})

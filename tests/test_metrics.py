@@ -1,0 +1,102 @@
+"""Metrics of channels for Prometheus and OpenTelemetry."""
+
+import asyncio
+import gc
+
+import pytest
+from channels import joined, new_group
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry, generate_latest
+
+from ringcast import Channel, aio, metrics
+from ringcast.status import by_name
+
+
+def samples(registry):
+    """The samples of a registry: {(name, member): value}."""
+    return {(sample.name, sample.labels["member"]): sample.value
+            for family in registry.collect() for sample in family.samples}
+
+
+def test_prometheus_is_told_every_number_of_every_channel():
+    registry = CollectorRegistry()
+    with joined("AB", {"A": {"deliver": False}, "B": {"deliver": False}}, stack="inproc") as (a, b):
+        metrics.prometheus(a, registry)
+        metrics.prometheus(b, registry)
+        metrics.prometheus(b, registry)                 # a second time is one time
+        a.send_many([b"x"] * 5)
+        told = samples(registry)
+        assert told["ringcast_hr", "A"] == 5 and told["ringcast_hr", "B"] == 0
+        assert told["ringcast_num_members", "B"] == 2
+        assert ("ringcast_xmit_reqs_sent_total", "A") in told
+        assert len(told) == 2 * len(by_name(a.status()))
+        text = generate_latest(registry).decode()
+    assert f'ringcast_hr{{group="{a.group}",member="A"}} 5.0' in text
+    assert "# TYPE ringcast_num_unacked gauge" in text
+    assert "# HELP ringcast_hr HR of the send window" in text
+
+
+def test_a_channel_that_is_closed_or_forgotten_has_no_metrics():
+    registry = CollectorRegistry()
+    with Channel(new_group(), name="A", stack="inproc") as channel:
+        metrics.prometheus(channel, registry)
+        assert samples(registry)
+    assert samples(registry) == {}
+    del channel
+    gc.collect()
+    assert list(metrics.COLLECTORS[registry].channels.read()) == []
+
+
+def test_a_registry_that_is_forgotten_is_forgotten_here_too():
+    registry = CollectorRegistry()
+    with Channel(new_group(), stack="inproc") as channel:
+        metrics.prometheus(channel, registry)
+        before = len(metrics.COLLECTORS)
+        del registry
+        gc.collect()
+        assert len(metrics.COLLECTORS) < before
+
+
+def observed(reader):
+    """What a reader of OpenTelemetry has: {(name, member): (value, unit)}."""
+    data = reader.get_metrics_data()
+    return {} if data is None else {
+        (metric.name, point.attributes["ringcast.member"]): (point.value, metric.unit)
+        for resource in data.resource_metrics for scope in resource.scope_metrics
+        for metric in scope.metrics for point in metric.data.data_points}
+
+
+def test_opentelemetry_observes_every_number_of_every_channel(caplog):
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("ringcast")
+    with joined("AB", {"A": {"deliver": False}, "B": {"deliver": False}}, stack="inproc") as (a, b):
+        metrics.opentelemetry(a, meter)
+        metrics.opentelemetry(b, meter)
+        a.send_many([b"x"] * 5)
+        told = observed(reader)
+        assert told["ringcast.hr", "A"] == (5, "{seqno}")
+        assert told["ringcast.send_budget", "B"][1] == "By"
+        assert len(told) == 2 * len(by_name(a.status()))
+    assert observed(reader) == {} and caplog.text == ""
+
+
+@pytest.mark.parametrize("stack", ["mcast-tcp", "nakack2-tcp", "inproc"])
+def test_every_stack_can_be_measured(stack):
+    registry = CollectorRegistry()
+    channel = Channel(new_group(), stack=stack)
+    metrics.prometheus(channel, registry)
+    assert len(samples(registry)) == len(by_name(channel.status()))
+    channel.close(0)
+
+
+def test_a_channel_for_asyncio_is_measured_as_well():
+    registry = CollectorRegistry()
+
+    async def measure():
+        async with aio.Channel(new_group(), name="A", stack="inproc", deliver=False) as channel:
+            metrics.prometheus(channel, registry)
+            await channel.send(b"x")
+            return samples(registry)["ringcast_hr", "A"]
+
+    assert asyncio.run(measure()) == 1
