@@ -293,19 +293,21 @@ class Stack:
 
     `local` is this member; its incarnation is the `sender` of everything that goes out.
     `physical` is where this member can be reached, opaque to the stack. `anchor` is
-    what to add to an instant to get wall time, in nanoseconds since 1970.
+    what to add to an instant to get wall time, in nanoseconds since 1970. In a `sealed`
+    group the seal is the check of a datagram, so it has no other.
 
     Single owner: one method at a time is called.
     """
 
     def __init__(self, layers: Sequence[Layer], *, local: Address, group: str, physical: str = "",
-                 anchor: int = 0) -> None:
+                 anchor: int = 0, sealed: bool = False) -> None:
         if not layers:
             raise ValueError("a stack needs at least one layer")
         self.local = local
         self.group = group_id(group)
         self.physical = physical
         self.anchor = anchor
+        self._checked = not sealed
         self.effects = Effects()
         self.malformed = 0
         self.foreign = 0
@@ -359,13 +361,22 @@ class Stack:
 
     def header(self, kind: int, dest: int = EVERYONE) -> bytes:
         """Return the header of a data datagram of this member."""
-        return wire.make_header(kind, self.group, self.local.incarnation, dest)
+        return wire.make_header(kind, self.group, self.local.incarnation, dest, self._checked)
+
+    def datagram(self, kind: int, body: bytes, dest: int = EVERYONE) -> Packet:
+        """Return a packet of this member that is complete with this body."""
+        local = self.local.incarnation
+        return Packet(kind, local, dest, wire.make_datagram(kind, self.group, local, dest, body,
+                                                            self._checked))
 
     def control(self, kind: int, body: Any, dest: int = EVERYONE) -> Packet:
         """Return a control packet of this member; `body` is a msgspec Struct."""
-        data = wire.make_datagram(kind, self.group, self.local.incarnation, dest,
-                                  msgspec.msgpack.encode(body))
-        return Packet(kind, self.local.incarnation, dest, data)
+        return self.datagram(kind, msgspec.msgpack.encode(body), dest)
+
+    def open(self, datagram: "Buffer") -> wire.Header | None:
+        """Return the header of a datagram; None if it is damaged or not of this
+        group."""
+        return wire.open_datagram(datagram, self.group, self._checked)
 
     def receive(self, datagrams: "Sequence[Buffer]", now: Instant, emptied: bool = True) -> None:
         """Pass datagrams from the network to the layers. Datagrams that are damaged, of
@@ -374,7 +385,7 @@ class Stack:
         self.num_emptied += emptied
         packets, local = [], self.local.incarnation
         for datagram in datagrams:
-            header = wire.open_datagram(datagram, self.group)
+            header = self.open(datagram)
             if header is None:
                 self._count_unreadable(datagram)
             elif header.sender == local or header.dest not in (EVERYONE, local):
@@ -385,7 +396,7 @@ class Stack:
             self._bottom.above.receive(packets, now)
 
     def _count_unreadable(self, datagram: "Buffer") -> None:
-        if wire.is_foreign(datagram, self.group):
+        if wire.is_foreign(datagram, self.group, self._checked):
             self.foreign += 1
         else:
             self.malformed += 1

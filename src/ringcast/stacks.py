@@ -201,7 +201,8 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
                 physical: str = "", anchor: int = 0, resume: Digest | None = None,
                 receiving: bool = True, offset: int = 0, conn_id: int = 0, timestamp: int = 0,
                 first_unicast: int = 0, filters: Sequence[Layer] = (),
-                faults: Sequence[Layer] = (), durable: bool = False) -> Stack:
+                faults: Sequence[Layer] = (), durable: bool = False,
+                sealed: bool = False) -> Stack:
     """Build the stack of one member.
 
     Args:
@@ -221,6 +222,7 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
         filters: layers between messages to single members and messages to all.
         faults: layers next to the wire.
         durable: whether this member is expected back when it goes without leaving.
+        sealed: whether its transport seals datagrams.
     """
     spec, budget = STACKS[name], ReceiveBudget(receive_budget)
     multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving,
@@ -241,4 +243,4 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
         Parts(config.max_datagram),
         *faults,
     ]
-    return Stack(layers, local=local, group=group, physical=physical, anchor=anchor)
+    return Stack(layers, local=local, group=group, physical=physical, anchor=anchor, sealed=sealed)

@@ -98,6 +98,20 @@ def test_damage_of_any_shape_is_found(body, noise, data):
     assert damaged == datagram or wire.open_datagram(damaged, GROUP) is None
 
 
+def test_in_a_sealed_group_datagrams_have_no_check_and_no_other_group_takes_them():
+    unchecked = wire.make_datagram(3, GROUP, 77, 5, b"body", checked=False)
+    checked = wire.make_datagram(3, GROUP, 77, 5, b"body")
+    opened = wire.open_datagram(unchecked, GROUP, checked=False)
+    assert (opened.kind, opened.sender, opened.dest) == (3, 77, 5)
+    assert unchecked[24:32] == bytes(8) and unchecked[32:] == b"body"
+    assert wire.open_datagram(checked, GROUP, checked=False) is None
+    for version in range(256):
+        forged = unchecked[:2] + bytes([version]) + unchecked[3:]
+        assert wire.open_datagram(forged, GROUP) is None
+    assert wire.is_foreign(unchecked, GROUP + 1, checked=False)
+    assert not wire.is_foreign(unchecked, GROUP + 1)
+
+
 def test_packed_datagrams_carry_their_check():
     small, large = [b"x" * k for k in range(0, 300, 7)], [bytes(3000)]
     for datagram in pack(small, limit=1000)[0] + pack(large, limit=600)[0]:

@@ -536,6 +536,10 @@ MUTATIONS = [
              "stream.boundary(seqno)", "seqno",
              test=FLUSH + "test_a_joiner_gets_a_large_message_that_is_on_its_way_when_it_comes"),
     # --------------------------------------------------------------------------------- the seal
+    Mutation("take datagrams without a check where no seal is", "Stack.open",
+             "self.group, self._checked", "self.group, datagram[2] == 2",
+             test=THREATS
+             + "test_a_datagram_without_a_check_is_read_only_where_a_seal_is_its_check"),
     Mutation("open what is not sealed", "Seal._open_one",
              "            self.counters.datagrams_unsealed += 1\n            return None\n"
              "        if channel == HELLO",

@@ -12,13 +12,15 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from sealed_members import MS, SECRET, Member, keys, meet, pair
+from sealed_members import ALIVE, MS, SECRET, Member, keys, meet, pair
 
+from ringcast._core import wire
+from ringcast.address import Address
 from ringcast.config import configure
 from ringcast.protocols.security import hello, seal as sealing
 from ringcast.protocols.security.seal import ENTROPY, HEADER, HEADER_SIZE, Seal
 from ringcast.sim.cluster import Cluster
-from ringcast.stacks import open_transport
+from ringcast.stacks import build_stack, open_transport
 from ringcast.transport.sealed import SealedTransport
 
 RECORDED = Path(__file__).parents[1] / "transcripts" / "datagrams.tsv"
@@ -53,6 +55,19 @@ def own(member, datagram):
 
 
 # ------------------------------------------------------------- who reads along and forges
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "without a seal"])
+def test_a_datagram_without_a_check_is_read_only_where_a_seal_is_its_check(sealed):
+    """Each group takes the one form, and never the other."""
+    a, b = (build_stack("mcast-udp", Address(name, number), configure({}, "mcast-udp"), group="g",
+                        receive_budget=1 << 20, sealed=sealed)
+            for number, name in enumerate("ab", 1))
+    said = a.datagram(ALIVE, b"x").data
+    other = wire.make_datagram(ALIVE, a.group, 1, 0, b"x", checked=sealed)
+    assert b.open(said).kind == ALIVE and b.open(other) is None
+    b.receive([other], 0)
+    assert b.malformed == 1
+
 
 def test_of_every_kind_of_datagram_no_flipped_bit_opens():
     a, b = pair()

@@ -14,7 +14,9 @@ of them does not touch the payloads. Control datagrams have a msgpack body, whic
 layers decode.
 
 `check` is a hash of all other bytes and of their number. It finds damage, not malice:
-the checksum of UDP has only 16 bits, and there is none on loopback.
+the checksum of UDP has only 16 bits, and there is none on loopback. In a sealed group
+the seal finds damage as well, so datagrams have no check (0): their version says so, and
+they are no datagrams of a group without a seal, nor the other way round.
 
 Each number in a datagram is checked against the bytes that remain before it is used
 (decision 24). A datagram is read as a whole or not at all: then the answer is None.
@@ -54,6 +56,7 @@ cdef extern from *:
 cdef enum:
     MAGIC = 0x4352
     VERSION = 2
+    UNCHECKED = 0x80                    # added to the version: the datagram has no check
     CHECK = 24                          # offset of the check
     MOST_IN_RUN = 65535                 # messages: the largest count
 
@@ -73,16 +76,16 @@ cdef class Header:
     cdef readonly uint64_t dest
 
 
-def make_header(uint8_t kind, uint32_t group, uint64_t sender, uint64_t dest):
+def make_header(uint8_t kind, uint32_t group, uint64_t sender, uint64_t dest, bint checked=True):
     """Make the 32 bytes before a datagram of this kind.
 
-    The check is missing: it is taken when the datagram is complete.
+    The check is missing: it is taken when the datagram is complete, if it is `checked`.
     """
     cdef uint8_t raw[HEADER]
     cdef uint16_t magic = MAGIC
     memset(raw, 0, HEADER)
     memcpy(raw, &magic, 2)
-    raw[2] = VERSION
+    raw[2] = version_of(checked)
     raw[3] = kind
     memcpy(raw + 4, &group, 4)
     memcpy(raw + 8, &sender, 8)
@@ -91,17 +94,24 @@ def make_header(uint8_t kind, uint32_t group, uint64_t sender, uint64_t dest):
 
 
 def make_datagram(uint8_t kind, uint32_t group, uint64_t sender, uint64_t dest,
-                  bytes body not None):
+                  bytes body not None, bint checked=True):
     """Make a whole control datagram."""
-    cdef bytes datagram = make_header(kind, group, sender, dest) + body
-    seal(<uint8_t *> PyBytes_AS_STRING(datagram), PyBytes_GET_SIZE(datagram))
+    cdef bytes datagram = make_header(kind, group, sender, dest, checked) + body
+    finish(<uint8_t *> PyBytes_AS_STRING(datagram), PyBytes_GET_SIZE(datagram))
     return datagram
 
 
-cdef void seal(uint8_t *raw, Py_ssize_t size) noexcept nogil:
-    """Write the check into a complete datagram that nobody else has seen yet."""
-    cdef uint64_t check = checksum(raw, size)
-    memcpy(raw + CHECK, &check, 8)
+cdef uint8_t version_of(bint checked) noexcept nogil:
+    return VERSION if checked else VERSION | UNCHECKED
+
+
+cdef void finish(uint8_t *raw, Py_ssize_t size) noexcept nogil:
+    """Write the check into a complete datagram that nobody else has seen yet, if it has
+    one."""
+    cdef uint64_t check
+    if raw[2] == VERSION:
+        check = checksum(raw, size)
+        memcpy(raw + CHECK, &check, 8)
 
 
 cdef uint64_t checksum(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
@@ -139,16 +149,17 @@ cdef uint64_t mixed(uint64_t x) noexcept nogil:
     return x ^ (x >> 32)
 
 
-def open_datagram(datagram, uint32_t group):
+def open_datagram(datagram, uint32_t group, bint checked=True):
     """Read the Header of a datagram, which is any bytes-like object.
 
-    Returns None if it is damaged, or not of ringcast, this version and this group.
+    Returns None if it is damaged, or not of ringcast, this version and this group, or has
+    a check and is not to be `checked`, or the other way round.
     """
     cdef Py_buffer view
     cdef Header opened = None
     PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
     try:
-        if is_ours(<const uint8_t *> view.buf, view.len, group):
+        if is_ours(<const uint8_t *> view.buf, view.len, group, checked):
             opened = Header.__new__(Header)
             opened.kind = (<const uint8_t *> view.buf)[3]
             opened.sender = load64(<const uint8_t *> view.buf + 8)
@@ -158,17 +169,18 @@ def open_datagram(datagram, uint32_t group):
     return opened
 
 
-cdef bint is_ours(const uint8_t *raw, Py_ssize_t size, uint32_t group) noexcept nogil:
-    return (is_readable(raw, size) and load32(raw + 4) == group
-            and load64(raw + CHECK) == checksum(raw, size))
+cdef bint is_ours(const uint8_t *raw, Py_ssize_t size, uint32_t group,
+                  bint checked) noexcept nogil:
+    return (is_readable(raw, size, checked) and load32(raw + 4) == group
+            and (not checked or load64(raw + CHECK) == checksum(raw, size)))
 
 
-cdef bint is_readable(const uint8_t *raw, Py_ssize_t size) noexcept nogil:
+cdef bint is_readable(const uint8_t *raw, Py_ssize_t size, bint checked) noexcept nogil:
     """Return whether a datagram has a whole header of ringcast and of this version."""
-    return size >= HEADER and load16(raw) == MAGIC and raw[2] == VERSION
+    return size >= HEADER and load16(raw) == MAGIC and raw[2] == version_of(checked)
 
 
-def is_foreign(datagram, uint32_t group):
+def is_foreign(datagram, uint32_t group, bint checked=True):
     """Return whether a datagram is of another group, as far as its header tells: the
     check is not looked at."""
     cdef Py_buffer view
@@ -176,7 +188,7 @@ def is_foreign(datagram, uint32_t group):
     PyObject_GetBuffer(datagram, &view, PyBUF_SIMPLE)
     try:
         raw = <const uint8_t *> view.buf
-        return is_readable(raw, view.len) and load32(raw + 4) != group
+        return is_readable(raw, view.len, checked) and load32(raw + 4) != group
     finally:
         PyBuffer_Release(&view)
 
@@ -487,7 +499,7 @@ cdef bytes write_plan(const Plan *plan, Window ring, bytes prefix):
     for run in range(plan.runs):
         at = write_run(at, ring, plan.first[run], plan.count[run], plan.flags[run],
                        plan.size[run], plan.sent_at[run])
-    seal(raw, plan.used)
+    finish(raw, plan.used)
     return datagram
 
 

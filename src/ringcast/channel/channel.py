@@ -197,7 +197,7 @@ class Channel(SendPort):
             self._endpoint = Endpoint(
                 stack, self.address, self.config, group=group,
                 physical=self._transport.physical, receive_budget=self._transport.receive_budget,
-                resume=resume, receiving=deliver, durable=durable,
+                resume=resume, receiving=deliver, durable=durable, sealed=secret is not None,
                 offset=0 if succession is None else succession.seqno,
                 conn_id=secrets.randbits(31),           # nobody can guess it
                 filters=() if until is None else (Until(until),), faults=faults,

@@ -71,7 +71,8 @@ def ask(group: str, stack: str, discovery: str, timeout: float, options: dict[st
             secret)) as transport:
         asking = Asking(config)
         layers = Stack([asking, Parts(config.fitted(transport.max_datagram).max_datagram)],
-                       local=local, group=group, physical=transport.physical)
+                       local=local, group=group, physical=transport.physical,
+                       sealed=secret is not None)
         end = time.monotonic_ns() + nanoseconds(1000 * timeout)
         layers.start(now := time.monotonic_ns())
         while now < end and not asking.is_over:

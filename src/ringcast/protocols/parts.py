@@ -65,9 +65,7 @@ class Parts(Layer):
         starts = range(0, len(packet.data), self.room)
         bodies = [HEAD.pack(self.number, index, len(starts)) + packet.data[start:start + self.room]
                   for index, start in enumerate(starts)]
-        return [Packet(PART, packet.sender, packet.dest,
-                       wire.make_datagram(PART, self.stack.group, packet.sender, packet.dest, body))
-                for body in bodies]
+        return [self.stack.datagram(PART, body, packet.dest) for body in bodies]
 
     @takes(PART)
     def _on_part(self, packet: Packet, now: Instant) -> Packet | None:
@@ -111,7 +109,7 @@ class Parts(Layer):
 
     def _open_packet(self, data: bytes, packet: Packet) -> Packet | None:
         """Return the packet that the parts make, if it is sound and of this sender."""
-        header = wire.open_datagram(data, self.stack.group)
+        header = self.stack.open(data)
         ends = (packet.sender, packet.dest)
         if header is None or header.kind == PART or (header.sender, header.dest) != ends:
             self.num_bad += 1

@@ -41,9 +41,7 @@ class Unreliable(Layer):
         sent_at = STAMP.pack(now + self.stack.anchor)
         if dest != self.local:
             to = EVERYONE if dest is None else dest.incarnation
-            data = wire.make_datagram(UNRELIABLE, self.stack.group, self.local.incarnation, to,
-                                      sent_at + payload)
-            self.below.send([Packet(UNRELIABLE, self.local.incarnation, to, data)], now)
+            self.below.send([self.stack.datagram(UNRELIABLE, sent_at + payload, to)], now)
         if dest in (None, self.local) and not flags & Flag.DONT_LOOPBACK:
             self._accept(self.local, sent_at + payload, dest)
 

@@ -14,7 +14,6 @@ windows and tables (window_checkers.py).
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.protocols.seqnos import Seqno
 from ringcast.sim.lives import Lives
@@ -138,7 +137,7 @@ class Checkers:
         owed."""
         self.windows.sent(member, datagram)
         if self.num_heartbeats is not None:
-            header = wire.open_datagram(datagram, member.stack.group)
+            header = member.stack.open(datagram)
             kind = member.stack.kind(header.kind).name if header is not None else "nothing"
             if kind == "alive" and len(datagram) <= HEARTBEAT:
                 self.num_heartbeats[member.name] += 1

@@ -5,8 +5,6 @@ of some kind. So every step of an agreement can be the last that a member takes.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringcast._core import wire
-
 if TYPE_CHECKING:
     from ringcast.sim.cluster import Cluster
     from ringcast.sim.member import Member
@@ -41,7 +39,7 @@ class Deaths:
         """Return the trap that a member is in when it sends this datagram, if any."""
         if not self.traps:
             return None
-        header = wire.open_datagram(datagram, source.stack.group)
+        header = source.stack.open(datagram)
         kind = source.stack.kind(header.kind).name if header is not None else ""
         for trap in self.traps:
             if trap.kind == kind and trap.name in ("", source.name):

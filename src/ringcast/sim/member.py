@@ -87,7 +87,8 @@ class Member:
             receive_budget=socket_bytes // 2 if receive_budget is None else receive_budget,
             offset=offset, conn_id=counters, timestamp=counters, first_unicast=offset,
             anchor=cluster.now - self.now, filters=[self.view_filter],
-            bundler=partial(PreemptedBundler, self.producer.threads), durable=durable)
+            bundler=partial(PreemptedBundler, self.producer.threads), durable=durable,
+            sealed=cluster.sealing is not None)
         self.stack, self.members = self.endpoint.stack, self.endpoint.members
         self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
         self.replica = Replica(self, replica) if replica else None

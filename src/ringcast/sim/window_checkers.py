@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from ringcast._core import wire
 from ringcast.config import MAX_DATAGRAM
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ
 from ringcast.protocols.multicast.lossless import MOST_ROOM
@@ -101,7 +100,7 @@ class WindowCheckers:
         last seqno."""
         layer = member.multicast
         if isinstance(layer, Nakack2) and not layer.retransmits:
-            header = wire.open_datagram(datagram, member.stack.group)
+            header = member.stack.open(datagram)
             if header is None or header.kind in (XMIT_REQ, HIGHEST):
                 self.violated("mode", f"{member.name} does not retransmit, and sent a datagram of "
                                       f"kind {header and header.kind}")

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.histogram import Histogram, count_latencies
 from ringcast.sim.cluster import Observer
@@ -91,7 +90,7 @@ class Meter(Observer):
     def sent(self, member: "Member", dest: int, datagram: bytes) -> None:
         self.others.sent(member, dest, datagram)
         if self.cluster.now >= self.begin and self.stopped_at is None:
-            header = wire.open_datagram(datagram, member.stack.group)
+            header = member.stack.open(datagram)
             assert header is not None                   # a member of this group made it
             what = member.stack.kind(header.kind).measured
             links = self.cluster.links

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from ringcast._core import wire
 from ringcast._core.batch import Batch
 from ringcast.address import EVERYONE, Address
 from ringcast.flags import Flag
@@ -298,7 +297,7 @@ class HistoryWriter(Observer):
         self.cluster, self.history = cluster, history
 
     def sent(self, member: Member, dest: int, datagram: bytes) -> None:
-        header = wire.open_datagram(datagram, member.stack.group)
+        header = member.stack.open(datagram)
         assert header is not None           # a member of this group made it
         kind = member.stack.kind(header.kind)
         to = ANY if dest == EVERYONE else self.cluster.incarnations[dest].name
