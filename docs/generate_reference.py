@@ -1,8 +1,9 @@
-"""Write docs/reference.md from the code: options, counters, commands.
+"""Write docs/reference.md from the code: options, counters, commands; and
+src/ringcast/options.py, the options as type checkers and editors know them.
 
     python docs/generate_reference.py
 
-A test generates the page again and compares, so it stays true. The meaning of an option
+A test generates both again and compares, so they stay true. The meaning of an option
 is its comment in config.py, that of a counter its declaration in status.py, that of a
 command its help. A field's comment may stand above the
 field, or beside it and go on below. A heading is a comment line that begins with a
@@ -23,6 +24,7 @@ from typing import Any
 import msgspec
 import typer
 
+import ringcast
 from ringcast import cli
 from ringcast.cli.app import app
 from ringcast.config import Config
@@ -30,6 +32,7 @@ from ringcast.stacks import STACKS
 from ringcast.status import ALL, Section, Status, numbers
 
 PAGE = Path(__file__).with_name("reference.md")
+TYPES = Path(ringcast.__file__).parent / "options.py"
 FIELD = re.compile(r"    (\w+): [^#]*(?:# *(.*))?")
 ABOVE = re.compile(r"    # *(.*)")
 BELOW = re.compile(r" {16,}# *(.*)")     # goes on with the comment beside the field
@@ -43,9 +46,9 @@ program again.
 
 ## Options
 
-Each is a keyword argument of `Channel`; the commands `join`, `members`, `demo`, `record`, `publish`
-and `simulate` take them as `--set NAME=VALUE`. Times are milliseconds and sizes are bytes, if
-nothing else is said. (Arguments called `timeout` are seconds.)
+Each is a keyword argument of `Channel`, and `ringcast.Options` is their type; the commands `join`,
+`members`, `demo`, `record`, `publish` and `simulate` take them as `--set NAME=VALUE`. Times are
+milliseconds and sizes are bytes, if nothing else is said. (Arguments called `timeout` are seconds.)
 """
 
 COUNTERS = """\
@@ -62,6 +65,24 @@ COMMANDS = """\
 Exit status: 0 when the command did what it says, 1 when a check that it makes failed, 2 when it was
 asked for something that cannot be, 3 when an audit cannot tell. An error is one sentence.
 """
+
+TYPED = '''\
+"""The options of a channel as keyword arguments, for type checkers and editors.
+
+Type checkers read types from the text of a program and run none of it. So this file is
+generated from config.py, by docs/generate_reference.py. Do not edit it.
+"""
+
+from typing import Literal, TypedDict
+
+
+class Options(TypedDict, total=False):
+    """The options of a channel, each with its meaning, values and default. A function
+    passes them on as `**options: Unpack[Options]`.
+
+    If nothing else is said, times are in milliseconds and sizes in bytes.
+    """
+'''
 
 
 
@@ -98,6 +119,23 @@ def options() -> Iterator[str]:
             yield "| --- | --- | --- | --- |"
         yield row(f"`{field.name}`", defaults(field.name, field.default), values(field.type),
                   described[field.name][1])
+
+
+def typed() -> Iterator[str]:
+    """Yield the type of each option, and below it what an editor shows."""
+    described = {name: text for name, _, text in fields(inspect.getsource(Config))}
+    for field in msgspec.structs.fields(Config):
+        kind = field.type
+        if typing.get_origin(kind) is typing.Annotated:
+            kind = typing.get_args(kind)[0]
+        kind = (str(kind).removeprefix("typing.").replace("'", '"')
+                if typing.get_origin(kind) is typing.Literal else kind.__name__)
+        facts = f"Values: {values(field.type)}. Default: {defaults(field.name, field.default)}."
+        text = f'"""{described[field.name]}\n{facts}"""'
+        yield f"\n    {field.name}: {kind}\n" + "\n".join(
+            textwrap.fill(line, 88, initial_indent="    ", subsequent_indent="    ",
+                          break_on_hyphens=False)
+            for line in text.splitlines())
 
 
 def row(*cells: str) -> str:
@@ -212,5 +250,11 @@ def generate() -> str:
     return "\n".join([*parts, *commands()]) + "\n"
 
 
+def generate_types() -> str:
+    """Return the module of the options' types."""
+    return TYPED + "\n".join(typed()) + "\n"
+
+
 if __name__ == "__main__":
     PAGE.write_text(generate())
+    TYPES.write_text(generate_types())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from ringcast.flags import Flag
     from ringcast.message import Batch, Message
+    from ringcast.options import Options
     from ringcast.view import View
 
 __version__ = "0.1.0"
@@ -59,6 +60,7 @@ HOMES = {
     "MessageTooLargeError": "errors",
     "NoQuorumError": "errors",
     "NotMemberError": "errors",
+    "Options": "options",
     "OutboxError": "errors",
     "RingBuffer": "_core.ring_buffer",
     "RingcastError": "errors",
@@ -89,6 +91,7 @@ __all__ = [
     "MessageTooLargeError",
     "NoQuorumError",
     "NotMemberError",
+    "Options",
     "OutboxError",
     "RingBuffer",
     "RingcastError",

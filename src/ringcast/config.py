@@ -7,6 +7,7 @@ Names that the protocol texts have are the texts' own.
 """
 
 import difflib
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -40,7 +41,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The options of one channel: one list, with a comment above each option.
 
     Make it with `configure`, which checks every value. docs/reference.md has the same
-    list as tables; docs/generate_reference.py reads the headings and comments here.
+    list as tables, and ringcast.Options as a type; docs/generate_reference.py reads the
+    headings and comments here, and writes both.
     """
 
     # ---------------------------------------------------------------------- MCAST and NAKACK2
@@ -262,7 +264,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 DEFAULTS = Config()                     # what transports use that are opened without a channel
 
 
-def configure(options: dict[str, Any], stack: str = "mcast-udp") -> Config:
+def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:
     """Return the configuration of a stack, with `options` in the place of defaults.
     ConfigError names an option that does not exist or is out of its range."""
     # Imported here, because Spark's workers may have no compiled core.

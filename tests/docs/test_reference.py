@@ -56,6 +56,11 @@ def test_every_section_of_a_status_has_a_table(generator):
     assert named == set(ALL)
 
 
+def test_the_type_of_the_options_is_what_config_py_says(generator):
+    types = (ROOT / "src" / "ringcast" / "options.py").read_text()
+    assert generator.generate_types() == types, "run python docs/generate_reference.py"
+
+
 def test_a_field_has_the_comments_above_beside_and_below_it_and_its_heading(generator):
     """A comment that a blank line or code parts from a field is not the field's."""
     source = """class Fields:

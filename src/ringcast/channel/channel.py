@@ -28,7 +28,7 @@ from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar, Unpack
 
 from ringcast import arguments
 from ringcast._core.batch import Batch, Message
@@ -58,6 +58,7 @@ from ringcast.digest import Digest
 from ringcast.discovery import Discovery, parse
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, RingcastError
+from ringcast.options import Options
 from ringcast.protocols import frag
 from ringcast.protocols.membership.until import Until
 from ringcast.secret import Secret
@@ -149,8 +150,8 @@ class Channel(SendPort):
             not have it can neither read nor join. Off loopback it is required, unless
             the option `insecure` is set. Needs the package cryptography.
         faults: layers from ringcast.protocols.faults, next to the wire.
-        options: all other keywords are options; ringcast.config.Config has each with
-            its meaning, unit, range and default.
+        options: all other keywords are options; ringcast.Options has each with its
+            meaning, unit, range and default.
 
     Raises ConfigError for a wrong argument, TypeError for one of a wrong type, and
     TransportError if the operating system refuses the transport.
@@ -173,7 +174,7 @@ class Channel(SendPort):
                  deliver: bool = True, resume: Digest | None = None, durable: bool = False,
                  succession: Succession | None = None, until: Callable[[View], bool] | None = None,
                  secret: Secret | None = None, faults: Sequence[Layer] = (),
-                 **options: Any) -> None:
+                 **options: Unpack[Options]) -> None:
         self.config = configure(options, stack)
         self.stack = stack
         self.group = arguments.text("group", group)

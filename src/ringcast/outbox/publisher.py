@@ -19,12 +19,13 @@ the acks, writes the ledger, and only then removes finished batches.
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Unpack
 
 from ringcast import (
     AnswerTimeoutError,
     Channel,
     ClosedError,
+    Options,
     OutboxError,
     RingcastError,
     Succession,
@@ -51,14 +52,14 @@ Join = Callable[[Succession, Callable[[View], bool]], Channel]
 
 
 def channel_factory(group: str, *, name: str, stack: str, secret: Secret | None = None,
-                    **options: Any) -> tuple[Config, Join]:
+                    **options: Unpack[Options]) -> tuple[Config, Join]:
     """Return what an OwnedOutbox and a Publisher need, for a member with these
     arguments of Channel: its configuration, and a function that opens its channel.
 
     frag_timeout is half a day unless given: a publisher has nothing to do but wait
     until there is room for the next fragment of a large row.
     """
-    options = {"frag_timeout": 86_400_000} | options
+    options = Options(frag_timeout=86_400_000) | options
     config = fitted(configure(options, stack), stack, group, secret is not None)
     return config, lambda succession, until: Channel(
         group, name=name, stack=stack, deliver=False, succession=succession, until=until,
