@@ -6,13 +6,14 @@ fuzzer all build their stacks with this file.
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ringcast.address import Address
 from ringcast.config import (
     BULK_CHANNEL,
+    HURRIED_CHANNEL,
     MAX_DATAGRAM,
     OF_FLUSH,
     OF_QUORUM,
@@ -104,6 +105,12 @@ BULK = frozenset(int(kind) for layer in (Mcast, Nakack2, Unicast3, Unreliable)
 CONTROL = frozenset(int(kind) for layer in (Membership, Parts) for kind in layer.kinds)
 
 
+def control_of(is_sealed: bool) -> Collection[int]:
+    """Return what a datagram of CONTROL has in the place of its kind: this, or if it is
+    sealed, the channel of these."""
+    return [HURRIED_CHANNEL] if is_sealed else CONTROL
+
+
 def open_transport(stack: str, group: str, member: int, config: Config,
                    secret: Secret | None) -> Transport:
     """Open the transport of a member, sealed if there is a secret. Raises what the
@@ -122,7 +129,7 @@ def open_transport(stack: str, group: str, member: int, config: Config,
 
     keys = Keys(key, group, config.cipher)
     return SealedTransport(carrier.open(group, member, config, keys),
-                           Seal(keys, member, secrets.token_bytes(ENTROPY), BULK))
+                           Seal(keys, member, secrets.token_bytes(ENTROPY), BULK, CONTROL))
 
 
 def open_udp(group: str, member: int, config: Config, keys: "Keys | None") -> Transport:
@@ -140,7 +147,7 @@ def open_tcp(group: str, member: int, config: Config, keys: "Keys | None") -> Tr
         group=group_id(group), member=member, interface=config.interface, port=config.port,
         port_range=config.port_range, hosts=[host for host in config.hosts.split(",") if host],
         max_unsent=config.max_unsent, link_timeout=config.link_timeout / 1000,
-        control=CONTROL if keys is None else (),        # sealed, all kinds look alike
+        control=control_of(keys is not None),
         busy_poll=nanoseconds(config.busy_poll),
         key=b"" if keys is None else keys.link, insecure=config.insecure)
 

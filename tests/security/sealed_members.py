@@ -8,7 +8,7 @@ from ringcast.protocols.security.seal import ENTROPY, Seal
 from ringcast.status import by_name
 
 SECRET = Random("secret").randbytes(32)
-DATA, ALIVE = 1, 24                     # kinds
+DATA, HIGHEST, ALIVE = 1, 3, 24         # kinds
 MS = 1_000_000
 
 
@@ -23,7 +23,8 @@ class Member(Seal):
 
     def __init__(self, number, **of_keys):
         Member.drawn += 1
-        super().__init__(keys(**of_keys), number, Random(Member.drawn).randbytes(ENTROPY), {DATA})
+        super().__init__(keys(**of_keys), number, Random(Member.drawn).randbytes(ENTROPY), {DATA},
+                         {ALIVE})
 
     def say(self, text, dest=0, kind=ALIVE):
         """A sealed datagram."""

@@ -4,13 +4,15 @@ import random
 
 import pytest
 from hypothesis import given, strategies as st
-from sealed_members import ALIVE, DATA, MS, Member, keys, meet, pair
+from sealed_members import ALIVE, DATA, HIGHEST, MS, Member, keys, meet, pair
 
-from ringcast.config import MIN_DATAGRAM, SEAL
+from ringcast.address import EVERYONE
+from ringcast.config import BULK_CHANNEL, HURRIED_CHANNEL, MIN_DATAGRAM, SEAL
 from ringcast.protocols.security import seal as sealing
 from ringcast.protocols.security.hello import MOST_ANSWERS, MOST_ASKED
 from ringcast.protocols.security.replay import SIZE, ReplayWindow
-from ringcast.protocols.security.seal import BURST, HEADER, HELLO, MOST_SENDERS, REFILL
+from ringcast.protocols.security.seal import BURST, HEADER, HELLO, KIND, MOST_SENDERS, REFILL
+from ringcast.stacks import control_of
 
 
 @pytest.mark.parametrize("cipher", ["aes-256-gcm", "chacha20-poly1305"])
@@ -30,8 +32,20 @@ def test_each_channel_counts_for_itself_so_that_one_may_wait_behind_another():
     """Over UDP messages wait in the kernel while control goes past them."""
     a, b = pair()
     waiting = [a.say(b"%d" % number, kind=DATA) for number in range(3 * SIZE)]
-    assert len(b.hear(*(a.say(b"control") for _ in range(3 * SIZE)))) == 3 * SIZE
+    for kind in (HIGHEST, ALIVE):
+        assert len(b.hear(*(a.say(b"control", kind=kind) for _ in range(3 * SIZE)))) == 3 * SIZE
     assert len(b.hear(*waiting)) == 3 * SIZE
+
+
+@pytest.mark.parametrize("dest", [EVERYONE, 2])
+def test_the_clear_header_tells_what_has_a_connection_of_its_own(dest):
+    """And nothing else: TCP sends by it, and UDP has a socket by it."""
+    a, _ = pair()
+    others = {DATA: BULK_CHANNEL, HIGHEST: 1} if dest == EVERYONE else {DATA: 3, HIGHEST: 3}
+    for kind, channel in (others | {ALIVE: HURRIED_CHANNEL}).items():
+        said = a.say(b"x", dest, kind)
+        assert said[KIND] == HEADER.unpack_from(said)[2] == channel
+        assert (said[KIND] in control_of(is_sealed=True)) == (kind == ALIVE)
 
 
 def test_three_steps_are_enough_and_nothing_is_kept_of_who_has_not_answered():
@@ -201,8 +215,9 @@ def test_no_two_processes_groups_or_ciphers_share_a_key():
 def test_a_hello_is_of_a_channel_of_its_own():
     a, b = pair()
     said = bytearray(a.say(b"x"))
-    assert said[3] != HELLO
-    said[3] = HELLO
+    channel = said[KIND]
+    assert channel != HELLO
+    said[KIND] = HELLO
     assert b.hear(bytes(said)) == [] and b.count("hellos_refused") == 1
-    said[3] = 1
+    said[KIND] = channel
     assert b.hear(bytes(said)) == [b"x"] and ALIVE != DATA

@@ -14,6 +14,7 @@ from processes import RINGCAST, wait_for
 from ringcast import Channel, ClosedError, JoinTimeoutError
 from ringcast.cli.members import ask
 from ringcast.secret import write_secret
+from ringcast.stacks import STACKS as STACK_SPECS
 from ringcast.status import by_name
 
 SECRET = Random("channels").randbytes(32)
@@ -47,6 +48,9 @@ def test_a_group_with_a_secret_delivers_what_it_is_sent(stack, cipher):
             status = channel.status()
             assert status.seal.num_verified == 1 and status.seal.hellos_refused == 0
             assert status.wire.malformed == status.seal.datagrams_unopened == 0
+        if STACK_SPECS[stack].is_lossless:
+            wait_for(lambda: all(by_name(each.status())["control_links"] == 1
+                                 for each in channels))
 
 
 @pytest.mark.parametrize("other", [None, lambda: OTHER], ids=["no secret", "another secret"])

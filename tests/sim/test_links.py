@@ -98,6 +98,20 @@ def test_control_overtakes_messages_once_it_has_a_connection_of_its_own():
     assert overtaken > 100
 
 
+def test_in_a_sealed_group_what_members_say_of_the_group_overtakes_messages_too():
+    overtaken = 0
+    for seed in range(5):
+        group = Cluster("AB", stack="nakack2-tcp", sealed=True, seed=seed,
+                        network=Network(delay=(0, 5 * MS)), heartbeat_interval=5.0,
+                        suspect_timeout=100.0).start()
+        group.run(100)
+        for member in group.living():
+            member.offer(600, 20)
+        group.settle(20_000)
+        overtaken += group.links.num_overtaken
+    assert overtaken > 5
+
+
 def test_a_connection_for_control_that_breaks_loses_control_alone():
     lost = 0
     for seed in range(10):

@@ -19,7 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ringcast.sim.network import MS
-from ringcast.stacks import CONTROL
+from ringcast.stacks import control_of
 
 if TYPE_CHECKING:
     from ringcast.sim.cluster import Cluster
@@ -189,7 +189,8 @@ class Links:
             return
         number = link.ends[source.incarnation].number
         end = link.ends[target.incarnation]
-        is_control = len(datagram) > KIND_AT and datagram[KIND_AT] in CONTROL
+        is_control = len(datagram) > KIND_AT and datagram[KIND_AT] in (
+            control_of(self.cluster.sealing is not None))
         leaves = self.cluster.network.leaves(source.name, len(datagram), self.cluster.now)
         for instant, arriving in self.cluster.carried(source.name, target.name, datagram, leaves):
             control = 0                 # the number of the connection for control, if it takes that

@@ -6,7 +6,7 @@ from random import Random
 
 from ringcast.protocols.security.keys import SECRET_SIZE, Keys
 from ringcast.protocols.security.seal import ENTROPY, Seal
-from ringcast.stacks import BULK
+from ringcast.stacks import BULK, CONTROL
 
 
 class Sealing:
@@ -18,4 +18,4 @@ class Sealing:
 
     def seal(self, incarnation: int) -> Seal:
         """Return the seal of a new process."""
-        return Seal(self.keys, incarnation, self.rng.randbytes(ENTROPY), BULK)
+        return Seal(self.keys, incarnation, self.rng.randbytes(ENTROPY), BULK, CONTROL)

@@ -25,7 +25,7 @@ from ringcast.protocols.security.keys import SALT_SIZE
 CHALLENGE_SIZE = 16
 MOST_ASKED, MOST_ANSWERS = 8, 14        # in one HELLO, which fits the smallest datagram
 
-_BODY = Struct("<16s16s3QBB")           # salt, challenge, numbers, how many asked and answers
+_BODY = Struct("<16s16s4QBB")           # salt, challenge, numbers, how many asked and answers
 _ASKED = Struct("<Q")
 _ANSWER = Struct("<Q16s")
 _MAC = 16

@@ -6,8 +6,9 @@ clear header that is authenticated too.
     then     the sealed datagram, 16 bytes longer than the datagram
 
 **A number seals once.** Each sender counts its datagrams in each *channel*: what
-controls the group, messages to everybody, and what goes to one member. The three
-overtake each other on their way, so each has a number and a replay window of its own.
+controls the group, messages to everybody, what goes to one member, and what is
+*hurried*, which over TCP has a connection of its own. The four overtake each other on
+their way, so each has a number and a replay window of its own.
 Channel and number are the nonce. After MOST_SEALED datagrams a new epoch begins, with a
 new key and numbers from 1 on. The key comes from the salt of this process
 (keys.py), so no other process repeats a number under it.
@@ -28,7 +29,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 
 from ringcast.address import EVERYONE
-from ringcast.config import BULK_CHANNEL, SEAL
+from ringcast.config import BULK_CHANNEL, HURRIED_CHANNEL, SEAL
 from ringcast.protocols.security.hello import (
     CHALLENGE_SIZE,
     MOST_ANSWERS,
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAGIC, VERSION = 0x5352, 1
-HELLO, CONTROL, BULK, SINGLE = 0, 1, BULK_CHANNEL, 3    # channels
-CHANNELS = (CONTROL, BULK, SINGLE)
+HELLO, CONTROL, BULK, SINGLE, HURRIED = 0, 1, BULK_CHANNEL, 3, HURRIED_CHANNEL  # channels
+CHANNELS = (CONTROL, BULK, SINGLE, HURRIED)
 KIND = 3                                # offset of the kind in a datagram that is not sealed yet
 
 HEADER = Struct("<HBBIQQ")
@@ -117,15 +118,16 @@ class Seal:
     """Seals what `member` sends, and opens what comes to it.
 
     `entropy` are ENTROPY random bytes that no other process has. `bulk` are the kinds
-    of datagrams that carry messages.
+    of datagrams that carry messages, and `hurried` those that pass them.
 
     One thread at a time calls `seal`, and one everything else; the two may be at work
     at once. But nobody may call `seal` during `hellos`.
     """
 
-    def __init__(self, keys: Keys, member: int, entropy: bytes, bulk: Collection[int] = ()) -> None:
+    def __init__(self, keys: Keys, member: int, entropy: bytes, bulk: Collection[int] = (),
+                 hurried: Collection[int] = ()) -> None:
         assert len(entropy) == ENTROPY
-        self.keys, self.member, self.bulk = keys, member, bulk
+        self.keys, self.member, self.bulk, self.hurried = keys, member, bulk, hurried
         self.salt, self._entropy = entropy[:SALT_SIZE], entropy[SALT_SIZE:]
         self.counters = SealStatus()
         self._outgoing, self._incoming = Arena(), Arena()
@@ -166,8 +168,9 @@ class Seal:
 
     def _seal_one(self, dest: int, datagram: memoryview, sealed: memoryview) -> None:
         """Write a datagram into the memory for the sealed one."""
-        is_bulk = datagram[KIND] in self.bulk
-        channel = SINGLE if dest != EVERYONE else BULK if is_bulk else CONTROL
+        kind = datagram[KIND]
+        channel = (HURRIED if kind in self.hurried else SINGLE if dest != EVERYONE
+                   else BULK if kind in self.bulk else CONTROL)
         number = self.numbers[channel] = self.numbers[channel] + 1
         header = HEADER.pack(MAGIC, VERSION, channel, self.epoch, self.member, number)
         sealed[:HEADER_SIZE] = header
@@ -202,7 +205,7 @@ class Seal:
             self.counters.datagrams_unsealed += 1
             return None
         magic, version, channel, epoch, sender, number = HEADER.unpack_from(datagram)
-        if magic != MAGIC or version != VERSION or channel > SINGLE:
+        if magic != MAGIC or version != VERSION or channel > HURRIED:
             self.counters.datagrams_unsealed += 1
             return None
         if channel == HELLO:

@@ -85,7 +85,8 @@ class TcpTransport(RefCountedTransport):
         handshake_timeout: seconds within which a connection must become a link.
         receive_buffer, send_buffer: bytes asked of the kernel for each link; 0: the
             kernel chooses and adapts the size.
-        control: kinds of datagrams that pass all others, and may be lost.
+        control: kinds of datagrams that pass all others, and may be lost. Of sealed
+            ones, their channel stands in the place of the kind.
         busy_poll: nanoseconds for which a `poll` that is `expecting` a datagram polls
             without sleeping; 0: it sleeps at once.
         key: authenticates the handshakes of a group that has a secret; its datagrams
