@@ -12,7 +12,6 @@ few seconds, and a file that was not written for a while is ignored.
 """
 
 import ipaddress
-import logging
 import os
 import re
 import secrets
@@ -30,9 +29,8 @@ from weakref import ref
 import msgspec
 
 from ringcast.errors import ConfigError
+from ringcast.logs import log
 from ringcast.transport.ipv4 import MOST_PLACES
-
-log = logging.getLogger("ringcast")
 
 Discovery: TypeAlias = str | Callable[[], Iterable[str]]
 

@@ -6,7 +6,6 @@ counted, and the next one follows. A batch is finished when on_message has retur
 it or raised. No callback begins after the end of the channel.
 """
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -18,10 +17,9 @@ from ringcast.address import Address
 from ringcast.channel.driver import Driver
 from ringcast.channel.state import State
 from ringcast.channel.state_transfer import StateCallbacks
+from ringcast.logs import log
 from ringcast.stack import Giving
 from ringcast.view import View
-
-log = logging.getLogger("ringcast")
 
 OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]

@@ -17,7 +17,6 @@ child, the channel's copy closes its descriptors at once, and only close() is le
 do.
 """
 
-import logging
 import os
 import secrets
 import socket
@@ -41,7 +40,7 @@ from ringcast.channel.driver import Driver
 from ringcast.channel.inbox import HANDED_OUT, Inbox, deadline
 from ringcast.channel.joining import Joining
 from ringcast.channel.pauses import run
-from ringcast.channel.publishing import Publishing
+from ringcast.channel.publishing import Publishing, told
 from ringcast.channel.reentry import REENTERED, refuses_reentry
 from ringcast.channel.seeking import Seeking
 from ringcast.channel.sending import Sending
@@ -58,6 +57,7 @@ from ringcast.digest import Digest
 from ringcast.discovery import Discovery, parse
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, RingcastError
+from ringcast.logs import as_cause, log
 from ringcast.options import Options
 from ringcast.protocols import frag
 from ringcast.protocols.membership.until import Until
@@ -68,8 +68,6 @@ from ringcast.status import Status
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer
 from ringcast.view import View
-
-log = logging.getLogger("ringcast")
 
 MAX_READS = 1000    # attempts of a signal handler to read a table that other threads change
 
@@ -459,6 +457,7 @@ class Channel(SendPort):
                 if giving.place == view.id:
                     self._callbacks.queue_giving(giving)
             self._callbacks.queue_view(view)
+            log.info(as_cause(told(view)), self.address)
         for news in effects.state:
             self._callbacks.state_calls.put(news)
         if effects.deliveries and not self._driver.is_broken:
@@ -467,7 +466,7 @@ class Channel(SendPort):
         for batch in effects.failures:
             self._callbacks.queue_undelivered(batch)
         for warning in effects.warnings:
-            log.warning("%s: %s", self.address, warning)
+            log.warning(as_cause(warning), self.address)
         for dest in effects.closed:
             self._forget_port(dest)
             self._sending.forget(dest)

@@ -10,7 +10,6 @@ until the application closes it.
 """
 
 import atexit
-import logging
 import os
 import threading
 from collections import deque
@@ -27,9 +26,8 @@ from ringcast.channel.reentry import deadline_after
 from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
 from ringcast.channel.threads import GRACE, Threads
+from ringcast.logs import log
 from ringcast.stack import Instant
-
-log = logging.getLogger("ringcast")
 
 
 class Closing:
@@ -138,6 +136,7 @@ class Closing:
         if self._unacked and timeout != 0:
             log.warning("%s closed with %d messages that some member has not acknowledged",
                         self._endpoint.local, self._unacked)
+        log.info("%s is closed", self._endpoint.local)
         state.closed = True
         state.settled.notify_all()
 
@@ -164,6 +163,8 @@ class Closing:
     def halt(self, fault: str | None) -> None:
         """Stop the channel's threads, from any thread, for the reason `fault`. close()
         still has to close the sockets."""
+        if fault is not None and self._state.fault is None:
+            log.info("%s closes by itself: %s", self._endpoint.local, fault)
         self._state.fault = fault
         self._state.closing = self._state.stopped = True
         self._sending.close()

@@ -6,7 +6,6 @@ found it, because that is the last one. A status file that cannot be written is 
 up, and the channel goes on.
 """
 
-import logging
 import os
 import threading
 import time
@@ -21,13 +20,12 @@ from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
 from ringcast.endpoint import Endpoint
 from ringcast.errors import RingcastError
+from ringcast.logs import log
 from ringcast.snapshot import Event, Rates, Snapshot, Waiting
 from ringcast.stack import Effects, Instant
 from ringcast.status import Status
 from ringcast.statusfile import StatusFile
 from ringcast.view import View
-
-log = logging.getLogger("ringcast")
 
 PAUSE = 100_000_000         # nanoseconds between two snapshots
 SECOND = 1_000_000_000      # nanoseconds over which rates are counted

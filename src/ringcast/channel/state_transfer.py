@@ -6,7 +6,6 @@ member that comes, the callbacks' thread calls on_state, which iterates over the
 as they come. The rules are in protocols/membership/state.py.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -19,11 +18,10 @@ from ringcast.channel.threads import Threads
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ClosedError, ConfigError, NotMemberError, StateLostError
 from ringcast.flags import STATE
+from ringcast.logs import log
 from ringcast.protocols.membership.messages import HAS, NEEDS
 from ringcast.protocols.membership.state import StateTransfer, broken, parts
 from ringcast.stack import Giving, Instant, StateNews
-
-log = logging.getLogger("ringcast")
 
 # The thread that gives a state rests for so many times the processor time that it uses:
 # the application and its messages go first. The more the other member has to hold back,

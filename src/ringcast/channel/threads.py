@@ -5,15 +5,13 @@ either. While a thread has nothing to do its target holds no reference to the ch
 so a channel that everybody has forgotten can be collected.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from ringcast.address import Address
-
-log = logging.getLogger("ringcast")
+from ringcast.logs import log
 
 GRACE = 1.0     # seconds that threads get to end if close() has no time left
 

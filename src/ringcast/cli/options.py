@@ -10,6 +10,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringcast.config import configure
 from ringcast.errors import ConfigError
+from ringcast.logs import printable as printable
 from ringcast.paths import local_path
 from ringcast.stacks import NETWORKED
 
@@ -54,12 +55,6 @@ Discovery = Annotated[str, typer.Option(
     help="Where to look for members: multicast, hosts:HOST:PORT,HOST:PORT..., dns:NAME or "
          "folder:PATH.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
-
-
-def printable(text: str) -> str:
-    """Return text from elsewhere with escapes for what would steer the terminal."""
-    return "".join(each if each.isprintable() or each == "\t" else
-                   each.encode("unicode_escape", "backslashreplace").decode() for each in text)
 
 
 def check_loss(loss: float, stack: str, options: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """The outbox of its one publisher: it holds the lock, and writes the ledger."""
 
 import fcntl
-import logging
 import os
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from types import TracebackType
 from ringcast import OutboxError, Succession
 from ringcast.config import Config
 from ringcast.journal.manifest import make_directory, sync_directory, write_json
+from ringcast.logs import log
 from ringcast.outbox.store import (
     BATCHES,
     FORMAT,
@@ -27,8 +27,6 @@ from ringcast.outbox.store import (
     number_of,
     os_errors_as_outbox_error,
 )
-
-log = logging.getLogger("ringcast")
 
 LOCK_TIMEOUT = 2.0          # seconds for the lock, which sinks hold for a moment to test it
 MOST_FORMER = 8             # members of the succession that are remembered

@@ -70,7 +70,6 @@ A stream may start before its recorder. It waits until the journal exists, and t
 reads it from its start. A batch read of a journal that does not exist is an error.
 """
 
-import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
@@ -121,6 +120,7 @@ from ringcast.journal.offsets import (
 from ringcast.journal.reader import Span
 from ringcast.journal.rows import RECORDER_COLUMNS, ROWS, WITH_HEADERS
 from ringcast.journal.subscriptions import subscribe
+from ringcast.logs import log
 from ringcast.spark.filters import Bounds, sent_before
 from ringcast.spark.options import (
     BATCH_OPTIONS,
@@ -131,8 +131,6 @@ from ringcast.spark.options import (
     ReadOptions,
     without_traceback,
 )
-
-log = logging.getLogger("ringcast")
 
 PARTITION_ROWS = 1_000_000  # with far fewer, starting tasks costs more than reading (measured)
 PARTITION_BYTES = 192 << 20

@@ -6,7 +6,6 @@ slow, events are dropped and counted: their numbers are missing in the trace, an
 `dropped` row says how many. If the disk fails, tracing ends with a warning in the log.
 """
 
-import logging
 import os
 import re
 import threading
@@ -16,12 +15,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ringcast.errors import ConfigError
+from ringcast.logs import log
 from ringcast.trace import UNFINISHED, id_of, number_of, part_name
 
 if TYPE_CHECKING:
     import pyarrow
-
-log = logging.getLogger("ringcast")
 
 PART_ROWS = 100_000         # of a part; with so many it is written at once
 PART_SECONDS = 1.0          # until a smaller part is written: what a crash may lose

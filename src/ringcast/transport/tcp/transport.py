@@ -24,7 +24,6 @@ vanished.
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import socket
@@ -37,6 +36,7 @@ from ringcast._core.wire import HEADER_SIZE
 from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM
 from ringcast.errors import ConfigError, MessageTooLargeError
+from ringcast.logs import log
 from ringcast.status import TcpStatus
 from ringcast.transport.ipv4 import (
     HostPort,
@@ -55,8 +55,6 @@ from ringcast.transport.tcp.listening import listen
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-log = logging.getLogger("ringcast")
 
 EVENTS = 64         # handled between two readings of the clock; epoll takes turns among the ready
 EXACT = 10 * MILLISECOND                # shorter sleeps end on time
