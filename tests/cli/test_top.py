@@ -3,9 +3,12 @@
 import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 
 import pytest
 from channels import new_group
@@ -20,6 +23,8 @@ from ringcast.statusfile import Life, snapshots
 
 MEMBER = """
 import sys
+import termios
+from contextlib import suppress
 from ringcast import Channel
 with Channel(sys.argv[1], name="A", deliver=False, stack="inproc") as channel:
     channel.send_many([b"x"] * 7)
@@ -136,3 +141,23 @@ def test_names_from_elsewhere_do_not_steer_the_terminal():
     (0, "0"), (999, "999"), (1000, "1.0k"), (12_345, "12.3k"), (999_950, "1.0M"), (5e13, "50000G")])
 def test_numbers_are_short(number, text):
     assert top.short(number) == text
+
+
+def test_top_in_a_terminal_is_live_until_ctrl_c_and_gives_the_screen_back(member):
+    _, group = member
+    mine, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, 80))
+    with subprocess.Popen([*RINGCAST, "top", group], stdin=its, stdout=its, stderr=its,
+                          env={**os.environ, "TERM": "xterm"}, start_new_session=True) as process:
+        os.close(its)
+        said = b""
+        while said.count(b"sent/s") < 2:                # it is drawn again
+            said += os.read(mine, 1 << 16)
+        process.send_signal(signal.SIGINT)
+        with suppress(OSError):                         # the terminal is gone
+            while more := os.read(mine, 1 << 16):
+                said += more
+        assert process.wait() == 130
+    os.close(mine)
+    assert b"\x1b[?1049h" in said and said.rstrip().endswith((b"\x1b[?25h", b"\x1b[?1049l"))
+    assert b"Traceback" not in said
