@@ -4,6 +4,7 @@ the documents for every warning."""
 import ast
 import logging
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -97,8 +98,13 @@ def text_of(node):
 LOGS = r"log\.(warning|error|exception)|.*warnings\.append|.*_warn_once"
 
 
+@cache
 def warnings():
     """The lines that the code may log as a warning or worse: (file, text)."""
+    return [*found_in_code()]
+
+
+def found_in_code():
     for path in sorted((ROOT / "src/ringcast").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""

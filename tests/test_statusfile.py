@@ -57,7 +57,8 @@ def snapshot(**fields):
     return Snapshot(**{
         "group": "g", "name": "n", "incarnation": 1, "stack": "inproc", "version": "0", "pid": 1,
         "place": "", "is_sealed": False, "started": 0, "namespace": statusfile.namespace(),
-        "opened_at": 0, "written_at": 0, "capacity": 1, "max_undelivered": 1, "state": "member",
+        "opened_at": 0, "written_at": 0, "quiet_after": 2, "capacity": 1,
+        "max_undelivered": 1, "state": "member",
         "status": Status(transport=InprocStatus())} | fields)
 
 
@@ -232,6 +233,29 @@ def test_a_full_memory_ends_the_file_and_not_the_channel(monkeypatch, caplog):
         channel.send(b"1")
         wait_for(lambda: channel.acknowledged == 1)
     assert caplog.text.count("the status file is given up") == 1
+
+
+def test_an_error_of_whatever_kind_ends_the_file_and_not_the_channel(caplog):
+    group = new_group()
+    with Channel(group, stack="inproc", deliver=False) as channel:
+        channel._publishing._group = "\udc80"           # no UTF-8
+        channel.send(b"1")
+        wait_for(lambda: channel.acknowledged == 1)
+        wait_for(lambda: "the status file is given up" in caplog.text)
+        channel.send(b"2")
+        wait_for(lambda: channel.acknowledged == 2)
+
+
+def test_a_snapshot_that_takes_long_is_written_rarely(monkeypatch):
+    times = iter(range(0, 10**12, 300_000))             # 0.3 ms of processor time each
+    with Channel(new_group(), stack="inproc") as channel:
+        published, turn = channel._publishing, channel._driver.turn
+        wait_for(lambda: found(channel))
+        with turn:
+            monkeypatch.setattr(publishing.time, "thread_time_ns", lambda: next(times))
+            published.publish(channel._status(), 10)
+            assert published.due == 10 + 300_000 * publishing.SHARE
+            monkeypatch.undo()
 
 
 def test_a_blocked_sender_says_for_whom_it_waits():

@@ -36,7 +36,6 @@ QUICK_CLOCKS = {"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_
 TIME_ERROR = 5                                  # of adjtimex(2): nothing keeps the clock right
 LARGEST_PACKET = MAX_DATAGRAM + UDP_HEADERS     # of IPv4, as loopback has them
 ETHERNET_PACKET = 1_500
-OLD = 2.0                                       # seconds without a snapshot
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -303,7 +302,7 @@ def check_lives(mine: Iterable[Snapshot]) -> Iterator[Finding]:
                           f"`kill -CONT {each.pid}` lets it go on")
         elif each.fault is not None:
             yield Finding("process", "fault", f"{each.name!r} has closed by itself", each.fault)
-        elif (time.time_ns() - each.written_at) / 1e9 > OLD:
+        elif (time.time_ns() - each.written_at) / 1e9 > each.quiet_after:
             yield Finding("process", "fault", f"{each.name!r} takes no turns (process {each.pid})",
                           "the machine is overloaded, or something holds the interpreter")
         if seal is not None and (seal.hellos_refused or seal.datagrams_unsealed):

@@ -67,6 +67,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     namespace: int              # of process ids, by the number of its inode
     opened_at: int              # wall time in nanoseconds
     written_at: int             # wall time in nanoseconds
+    quiet_after: float          # seconds without a snapshot, after which something is wrong
     capacity: int               # of the send window, in messages
     max_undelivered: int
     state: str                  # joining, member, closing, failed

@@ -90,7 +90,8 @@ def known(name, life=Life.RUNNING, age=0.0, **fields):
     return Seen(Snapshot(**{
         "group": "g", "name": name, "incarnation": sum(name.encode()), "stack": "inproc",
         "version": "0", "pid": 7, "place": "", "is_sealed": False, "started": 0, "namespace": 0,
-        "opened_at": 0, "written_at": 0, "capacity": 1, "max_undelivered": 1, "state": "member",
+        "opened_at": 0, "written_at": 0, "quiet_after": 2, "capacity": 1,
+        "max_undelivered": 1, "state": "member",
         "status": Status(transport=InprocStatus())} | fields), life, age)
 
 
@@ -125,7 +126,8 @@ def test_a_member_that_does_not_take_its_own_messages_is_told_so():
 
 
 @pytest.mark.parametrize(("fields", "state"), [
-    ({}, "member"), ({"age": 9}, "hangs for 9.0 s"), ({"state": "joining"}, "joining"),
+    ({}, "member"), ({"age": 9}, "hangs for 9.0 s"), ({"age": 9, "quiet_after": 30}, "member"),
+    ({"state": "joining"}, "joining"),
     ({"life": Life.STOPPED, "age": 130}, "stopped for 2 min 10 s")])
 def test_a_state_says_how_a_member_is(fields, state):
     assert known("A", **fields).state == state

@@ -1,6 +1,7 @@
 """Publishing: the channel writes what it knows into its status file.
 
-The thread that has the turn does it, at most every 100 ms, so no thread is added, and
+The thread that has the turn does it, at most every 100 ms, and more rarely in a large
+group, so that it takes no more than a thousandth of a core. So no thread is added, and
 nothing is read while another thread changes it. A fault is written in the turn that
 found it, because that is the last one. A status file that cannot be written is given
 up, and the channel goes on.
@@ -27,9 +28,12 @@ from ringcast.status import Status
 from ringcast.statusfile import StatusFile
 from ringcast.view import View
 
-PAUSE = 100_000_000         # nanoseconds between two snapshots
+PAUSE = 100_000_000         # nanoseconds between two snapshots, at least ...
+SHARE = 1000                # ... and so many times what one takes ...
+LONGEST = 1_000_000_000     # ... but not more than this
 SECOND = 1_000_000_000      # nanoseconds over which rates are counted
 NEVER: Instant = 1 << 63
+QUIET = 2.0                 # seconds
 MOST_EVENTS, MOST_NAMED = 64, 5
 LONGEST_TEXT = 300          # characters of an event's
 
@@ -94,14 +98,16 @@ class Publishing:
     def publish(self, status: Status, now: Instant) -> None:
         """Write what is known now. `_writing` keeps another thread from closing the
         file meanwhile."""
-        self.due = now + PAUSE
+        began = time.thread_time_ns()
         with self._writing:
             if self._file is None:
                 self.due = NEVER
                 return
             try:
                 self._file.write(msgspec.msgpack.encode(self._snapshot(status, now)))
-            except OSError as error:
+                taken = time.thread_time_ns() - began
+                self.due = now + min(max(PAUSE, SHARE * taken), LONGEST)
+            except Exception as error:          # whatever it is, the channel goes on
                 self.due = NEVER
                 log.warning("%s: the status file is given up: %s", self._endpoint.local, error)
 
@@ -117,6 +123,7 @@ class Publishing:
             stack=self._stack, version=ringcast.__version__, place=self._place,
             is_sealed=self._is_sealed, pid=pid, started=started, namespace=namespace,
             opened_at=self._opened_at, written_at=time.time_ns(),
+            quiet_after=max(QUIET, 3 * endpoint.config.heartbeat_interval / 1000),
             capacity=endpoint.config.capacity, max_undelivered=endpoint.max_undelivered,
             state=self._state_name(), fault=self._state.fault,
             view_id=view.id if view is not None else 0,

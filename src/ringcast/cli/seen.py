@@ -11,7 +11,6 @@ from ringcast.cli.options import printable
 from ringcast.snapshot import Snapshot, Waiting
 from ringcast.statusfile import Life
 
-QUIET = 2.0             # seconds without a snapshot; a member writes one with each heartbeat
 NOBODY = ("no channel of group {} has a status file here; look on its machine, as its user, and "
           "see that it does not have status_file=False")
 
@@ -31,9 +30,15 @@ class Seen:
             return f"dead since {clock(self.snapshot.written_at)}"
         if self.life is Life.STOPPED:
             return f"stopped for {span(self.age)}"
-        if self.age > QUIET:
+        if self.is_quiet:
             return f"hangs for {span(self.age)}"
         return self.snapshot.state
+
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether the member has written nothing for longer than it should: it
+        writes at least with each heartbeat."""
+        return self.age > self.snapshot.quiet_after
 
     @property
     def is_well(self) -> bool:
@@ -77,7 +82,7 @@ def remarks(found: Iterable[Seen]) -> Iterator[str]:
         elif seen.life is Life.STOPPED:
             yield (f"{name} (process {snapshot.pid}) is stopped, by a signal or a debugger; "
                    f"kill -CONT {snapshot.pid} lets it go on")
-        elif seen.age > QUIET:
+        elif seen.is_quiet:
             yield f"{name} (process {snapshot.pid}) lives, but has taken no turn for a while"
         if snapshot.waiting:
             longest = max(snapshot.waiting, key=lambda waiting: waiting.seconds)
