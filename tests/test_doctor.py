@@ -13,11 +13,11 @@ from contextlib import ExitStack, closing
 
 import pytest
 from channels import new_group
-from processes import RINGCAST, wait_for
+from processes import RINGCAST, ringcast, wait_for
 from test_statusfile import snapshot
 
 from ringcast import Channel, statusfile
-from ringcast.config import configure
+from ringcast.config import OF_FLUSH, configure, terms_of
 from ringcast.doctor import (
     LARGEST_PACKET,
     SEALED,
@@ -28,6 +28,7 @@ from ringcast.doctor import (
     measure,
     open_udp,
 )
+from ringcast.protocols.membership.messages import Present
 from ringcast.protocols.security.seal import HEADER, MAGIC, VERSION
 from ringcast.statusfile import snapshots
 
@@ -96,6 +97,32 @@ def living(**fields):
 def test_a_fault_of_the_members_is_found_and_explained(known, check, words):
     (name, finding), = found(healthy(), *known).items()
     assert name == check and words in f"{finding.text} {finding.advice}"
+
+
+def answer(name="A", **terms):
+    """What a member answers."""
+    return Present(name, "", terms_of("mcast-udp", configure({}), OF_FLUSH) | terms, 5, 1, 1,
+                   names=[name])
+
+
+def test_members_elsewhere_with_other_options_and_a_parted_group_are_found_and_explained():
+    findings = examine("g", "mcast-udp", configure({}), healthy(), [],
+                       [answer("A"), answer("B", stack="nakack2-udp")])
+    said = {each.check: f"{each.text} {each.advice}" for each in findings if each.level == "fault"}
+    assert "'A'; 'B'" in said["group"]
+    assert "'B' has stack='nakack2-udp'" in said["terms"] and "same stack" in said["terms"]
+    findings = examine("g", "mcast-udp", configure({}), healthy(), [], [answer()])
+    assert "fault" not in {each.level for each in findings}
+
+
+def test_the_command_asks_the_members(shared):
+    group, place = new_group(), {"port": port()}
+    with Channel(group, name="A", capacity=100, **place):
+        said = ringcast("doctor", group, "--json", "--seconds", 0.3, "--set",
+                        f"port={place['port']}", "--set", "capacity=200")
+        found = {each["check"]: each for each in map(json.loads, said.stdout.splitlines())}
+    assert said.returncode == 1, said.stderr
+    assert "capacity='100'" in found["terms"]["text"] and found["group"]["level"] == "ok"
 
 
 def looked_at(group, seconds=0.0, stack="mcast-udp", **options):

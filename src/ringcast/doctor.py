@@ -20,8 +20,17 @@ import msgspec
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE
-from ringcast.config import MAX_DATAGRAM, UDP_HEADERS, Config, nanoseconds
+from ringcast.config import (
+    MAX_DATAGRAM,
+    OF_FLUSH,
+    OF_QUORUM,
+    UDP_HEADERS,
+    Config,
+    nanoseconds,
+    terms_of,
+)
 from ringcast.errors import ConfigError, TransportError
+from ringcast.protocols.membership.messages import Present
 from ringcast.snapshot import Snapshot
 from ringcast.stack import group_id
 from ringcast.stacks import multicast_address, place_of
@@ -155,11 +164,14 @@ def is_synchronised() -> bool | None:
 
 
 def examine(group: str, stack: str, config: Config, measured: Measured,
-            snapshots: Iterable[Snapshot]) -> list[Finding]:
-    """Return what all checks have found; `snapshots` are those of all groups here."""
+            snapshots: Iterable[Snapshot], answers: Iterable[Present] = ()) -> list[Finding]:
+    """Return what all checks have found. `snapshots` are those of all groups here, and
+    `answers` what members of this group have said over the network, one for each
+    view."""
     known = list(snapshots)
     return [*check_machine(config, measured), *check_clocks(measured),
-            *check_heard(measured), *check_group(group, stack, measured, known)]
+            *check_heard(measured), *check_group(group, stack, measured, known),
+            *check_answers(stack, config, list(answers))]
 
 
 def check_machine(config: Config, measured: Measured) -> Iterator[Finding]:
@@ -284,6 +296,27 @@ SHARED: dict[str, Callable[[Snapshot], str]] = {        # what members must shar
     "version": lambda each: f"ringcast {each.version}", "stack": lambda each: each.stack,
     "place": lambda each: each.place,
     "secret": lambda each: "a secret" if each.is_sealed else "none"}
+def check_answers(stack: str, config: Config, answers: list[Present]) -> Iterator[Finding]:
+    """Check what members have answered, wherever they are: whether they are in one view,
+    and whether a member with these options could join them."""
+    more = OF_FLUSH + (OF_QUORUM if config.partition == "primary" else ())
+    ours = terms_of(stack, config, more)
+    if len(answers) > 1:
+        views = "; ".join(", ".join(map(repr, answer.names)) for answer in answers)
+        yield Finding("group", "fault", f"the group is in {len(answers)} views: {views}",
+                      "wait a few seconds, for a parted group becomes one again; if it does not, "
+                      "they differ in their options, or do not hear each other")
+    elif answers:
+        yield Finding("group", "ok", f"{answers[0].size} members answer, in one view")
+    for answer in answers:
+        for term, value in ours.items():
+            if (theirs := answer.terms.get(term, value)) != value:
+                yield Finding("terms", "fault",
+                              f"{answer.name!r} has {term}={theirs!r}, and a member with these "
+                              f"options would have {term}={value!r}: it would not be let in",
+                              f"give all members of the group the same {term}")
+
+
 ADVICE = {"version": "version, with pip", "stack": "argument stack", "secret": "secret",
           "place": "options interface, port and group_address"}
 

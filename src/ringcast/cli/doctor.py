@@ -8,9 +8,11 @@ import typer
 
 from ringcast import arguments, statusfile
 from ringcast.cli.app import app
-from ringcast.cli.options import AsJson, Settings, StackName, printable, settings
+from ringcast.cli.members import ask
+from ringcast.cli.options import AsJson, SecretFile, Settings, StackName, printable, settings
 from ringcast.config import configure
 from ringcast.doctor import examine, measure
+from ringcast.protocols.membership.messages import Present
 
 MARKS = {"ok": "ok     ", "warning": "WARNING", "fault": "FAULT  "}
 
@@ -20,22 +22,30 @@ def doctor_command(
     group: Annotated[str, typer.Argument(help="The group.")],
     as_json: AsJson = False,
     seconds: Annotated[float, typer.Option(
-        min=0, max=60, help="Seconds to listen to what comes to the group's address.")] = 1.0,
+        min=0, max=60, help="Seconds to listen to what comes to the group's address, and "
+                            "to wait for answers of members; 0: no members are asked.")] = 1.0,
     stack: StackName = "mcast-udp",
+    secret_file: SecretFile = None,
     options: Settings = None,
 ) -> None:
     """Find what keeps a group from working here, and say what to do: multicast, socket
     buffers, MTU, clocks, two groups at one address and port, and members that differ in
-    version, stack, place or secret, that are parted, stopped or dead.
+    version, stack, options, place or secret, that are parted, stopped or dead.
 
     It joins nothing. It listens and sends only on loopback, or on the interface that
-    --set interface=ADDRESS names; of the members it reads the status files on this
-    machine. With --json, print one object a line. Exit status 1 if it finds a fault.
+    --set interface=ADDRESS names. It asks members who they are, and reads the status
+    files on this machine. With --json, print one object a line. Exit status 1 if it finds a fault.
     """
     arguments.text("group", group)
-    config = configure(settings(options), stack)
-    findings = examine(group, stack, config, measure(group, stack, config, seconds),
-                       statusfile.snapshots())
+    chosen = settings(options)
+    config = configure(chosen, stack)
+    measured = measure(group, stack, config, seconds)
+    answers: list[Present] = []
+    if measured.refusal is None and seconds:
+        if secret_file is None:         # it only asks who is there, which is no secret
+            chosen["insecure"] = True
+        answers = ask(group, stack, "multicast", seconds, chosen, secret_file)
+    findings = examine(group, stack, config, measured, statusfile.snapshots(), answers)
     for finding in findings:
         if as_json:
             print(json.dumps(msgspec.to_builtins(finding), ensure_ascii=False))
