@@ -55,6 +55,13 @@ def interrupts():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    """Let the log write every line. Otherwise it depends on the tests of the last second
+    whether a line of theirs comes again."""
+    monkeypatch.setattr("ringcast.logs.PAUSE", 0.0)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """Yield one Spark session for all tests, as its start takes long."""

@@ -11,10 +11,16 @@ import pytest
 from channels import joined, new_group
 from processes import wait_for
 
-from ringcast import Channel
+from ringcast import Channel, logs
 from ringcast.logs import MOST_CAUSES, Rules, log
 
 ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def pause(monkeypatch):
+    """The pause between two lines of one cause."""
+    monkeypatch.setattr(logs, "PAUSE", 1.0)
 
 
 def line(text, *arguments, at=0.0):
@@ -30,21 +36,21 @@ def written(*records):
     return [record.getMessage() for record in records if rules.filter(record)]
 
 
-def test_a_cause_has_one_line_a_second_and_the_next_one_says_how_many_there_were():
+def test_a_cause_has_one_line_a_second_and_the_next_one_says_how_many_there_were(pause):
     records = [line("%s: no room for %d", "A", number, at=number / 10) for number in range(12)]
     assert written(*records) == ["A: no room for 0",
                                  "A: no room for 10 (and 9 more like this, in the meantime)"]
 
 
-def test_other_texts_and_other_members_are_other_causes():
+def test_other_texts_and_other_members_are_other_causes(pause):
     assert len(written(line("%s: a", "A"), line("%s: a", "B"), line("%s: b", "A"))) == 3
 
 
-def test_a_clock_that_goes_back_silences_nobody():
+def test_a_clock_that_goes_back_silences_nobody(pause):
     assert len(written(line("%s", "A", at=100.0), line("%s", "A", at=1.0))) == 2
 
 
-def test_the_causes_that_are_remembered_are_bounded():
+def test_the_causes_that_are_remembered_are_bounded(pause):
     rules = Rules()
     for number in range(3 * MOST_CAUSES):
         rules.filter(line("%s", number))

@@ -163,8 +163,7 @@ class Closing:
     def halt(self, fault: str | None) -> None:
         """Stop the channel's threads, from any thread, for the reason `fault`. close()
         still has to close the sockets."""
-        if fault is not None and self._state.fault is None:
-            log.info("%s closes by itself: %s", self._endpoint.local, fault)
+        is_new = fault is not None and self._state.fault is None
         self._state.fault = fault
         self._state.closing = self._state.stopped = True
         self._sending.close()
@@ -172,6 +171,8 @@ class Closing:
         self._callbacks.end()
         self._state.release_waiters()
         self._driver.poller.stop()
+        if is_new:
+            log.info("%s closes by itself: %s", self._endpoint.local, fault)
 
     def on_broken_turn(self, error: BaseException) -> None:
         """Deliver and finish nothing any more, because a signal handler's exception
