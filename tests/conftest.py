@@ -57,8 +57,8 @@ def interrupts():
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    """Let the log write every line. Otherwise it depends on the tests of the last second
-    whether a line of theirs comes again."""
+    """Let the log write every line. Otherwise it depends on the tests of the last
+    second whether a line of theirs comes again."""
     monkeypatch.setattr("ringcast.logs.PAUSE", 0.0)
 
 

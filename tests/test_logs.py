@@ -1,5 +1,5 @@
-"""The log: one line a second of a cause, nothing that steers a terminal, and an entry in
-the documents for every warning."""
+"""The log: one line a second of a cause, nothing that steers a terminal, and an entry
+in the documents for every warning."""
 
 import ast
 import logging
@@ -101,7 +101,9 @@ def text_of(node):
     return None
 
 
-LOGS = r"log\.(warning|error|exception)|.*warnings\.append|.*_warn_once"
+# Methods that log, and of what.
+LOGS = {**dict.fromkeys(("warning", "error", "exception"), "log"), "append": r".*\.warnings",
+        "_warn_once": "self"}
 
 
 @cache
@@ -113,8 +115,9 @@ def warnings():
 def found_in_code():
     for path in sorted((ROOT / "src/ringcast").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if re.fullmatch(LOGS, name):
+            is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if is_method and node.func.attr in LOGS and re.fullmatch(
+                    LOGS[node.func.attr], ast.unparse(node.func.value)):
                 yield str(path.relative_to(ROOT / "src/ringcast")), text_of(node.args[0])
 
 

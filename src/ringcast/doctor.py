@@ -297,8 +297,8 @@ SHARED: dict[str, Callable[[Snapshot], str]] = {        # what members must shar
     "place": lambda each: each.place,
     "secret": lambda each: "a secret" if each.is_sealed else "none"}
 def check_answers(stack: str, config: Config, answers: list[Present]) -> Iterator[Finding]:
-    """Check what members have answered, wherever they are: whether they are in one view,
-    and whether a member with these options could join them."""
+    """Check what members have answered, wherever they are: whether they are in one
+    view, and whether a member with these options could join them."""
     more = OF_FLUSH + (OF_QUORUM if config.partition == "primary" else ())
     ours = terms_of(stack, config, more)
     if len(answers) > 1:

@@ -34,7 +34,8 @@ def doctor_command(
 
     It joins nothing. It listens and sends only on loopback, or on the interface that
     --set interface=ADDRESS names. It asks members who they are, and reads the status
-    files on this machine. With --json, print one object a line. Exit status 1 if it finds a fault.
+    files on this machine. With --json, print one object a line. Exit status 1 if it
+    finds a fault.
     """
     arguments.text("group", group)
     chosen = settings(options)
