@@ -296,6 +296,10 @@ SHARED: dict[str, Callable[[Snapshot], str]] = {        # what members must shar
     "version": lambda each: f"ringcast {each.version}", "stack": lambda each: each.stack,
     "place": lambda each: each.place,
     "secret": lambda each: "a secret" if each.is_sealed else "none"}
+ADVICE = {"version": "version, with pip", "stack": "argument stack", "secret": "secret",
+          "place": "options interface, port and group_address"}
+
+
 def check_answers(stack: str, config: Config, answers: list[Present]) -> Iterator[Finding]:
     """Check what members have answered, wherever they are: whether they are in one
     view, and whether a member with these options could join them."""
@@ -315,10 +319,6 @@ def check_answers(stack: str, config: Config, answers: list[Present]) -> Iterato
                               f"{answer.name!r} has {term}={theirs!r}, and a member with these "
                               f"options would have {term}={value!r}: it would not be let in",
                               f"give all members of the group the same {term}")
-
-
-ADVICE = {"version": "version, with pip", "stack": "argument stack", "secret": "secret",
-          "place": "options interface, port and group_address"}
 
 
 def check_lives(mine: Iterable[Snapshot]) -> Iterator[Finding]:
