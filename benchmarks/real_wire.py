@@ -4,11 +4,11 @@ datagrams are 40 times as large.
     python benchmarks/real_wire.py [--stack NAME ...] [--receivers N] [--size N]
                                    [--rounds N]
 
-Each member is a process in a network namespace of its own, and a veth pair joins each to
-one bridge (tests/namespaces.py). It needs root and Linux. One member sends
-for a second as fast as it can. Both networks are measured in turns; the figures are
-medians of the rounds: what the slowest receiver delivers in a second, and the CPU time
-for each message, in microseconds, of the sender and of the receiver that needs most.
+Each member is a process in a network namespace of its own, and a veth pair joins each
+to one bridge (tests/namespaces.py). It needs root and Linux. One member sends for a
+second as fast as it can. Both networks are measured in turns; the figures are medians
+of the rounds: what the slowest receiver delivers in a second, and the CPU time for each
+message, in microseconds, of the sender and of the receiver that needs most.
 """
 
 import argparse
