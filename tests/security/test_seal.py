@@ -101,12 +101,20 @@ def test_who_missed_whole_epochs_is_told_where_the_sender_is(monkeypatch):
     assert b.take_linked() == [1]                   # what came before may be lost
 
 
+def taken_by(window, number):
+    """Whether a datagram with this number, which opens, is taken."""
+    is_new = window.is_new(number)
+    if is_new:
+        window.note(number)
+    return is_new
+
+
 @given(st.lists(st.integers(1, 3 * SIZE), max_size=60), st.integers(0, SIZE))
 def test_a_number_is_taken_once_if_it_is_not_older_than_the_window(numbers, floor):
     window, taken, highest = ReplayWindow(floor), set(range(floor + 1)), floor
     for number in numbers:
         expected = number not in taken and number > highest - SIZE
-        assert window.take(number) == expected
+        assert taken_by(window, number) == expected
         highest = max(highest, number)
         if expected:
             taken.add(number)
@@ -115,8 +123,26 @@ def test_a_number_is_taken_once_if_it_is_not_older_than_the_window(numbers, floo
 
 def test_the_window_remembers_so_many_numbers_and_no_more():
     window = ReplayWindow(0)
-    assert window.take(SIZE + 10)
-    assert window.take(11) and not window.take(10) and not window.take(11)
+    assert taken_by(window, SIZE + 10)
+    assert taken_by(window, 11) and not taken_by(window, 10) and not taken_by(window, 11)
+
+
+def test_what_came_before_is_dropped_without_being_opened():
+    """Somebody who repeats what was said makes nobody decrypt it."""
+    a, b = pair()
+    said = a.say(b"x")
+    assert b.hear(said) == [b"x"]
+    b.senders[1].epochs[0].cipher = None
+    assert b.hear(said) == [] and b.count("datagrams_replayed") == 1
+
+
+def test_a_number_that_somebody_has_forged_is_not_remembered():
+    a, b = pair()
+    said = bytearray(a.say(b"x"))
+    forged = said[:-1] + bytes([said[-1] ^ 1])
+    ahead = forged[:16] + (2 * SIZE).to_bytes(8, "little") + forged[24:]
+    assert b.hear(ahead, forged) == [] and b.count("datagrams_unopened") == 2
+    assert b.hear(said) == [b"x"]
 
 
 def test_a_hello_that_asks_and_answers_many_fits_the_smallest_datagram():

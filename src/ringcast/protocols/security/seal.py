@@ -218,6 +218,10 @@ class Seal:
             if sender != self.member and len(self._strangers) <= MOST_ASKED:
                 self._strangers[sender] = None
             return None
+        window = under.windows[channel]
+        if not window.is_new(number):
+            self.counters.datagrams_replayed += 1
+            return None
         opened = self._incoming.take(used, len(datagram) - OVERHEAD)
         try:
             under.cipher.decrypt_into(_NONCE.pack(channel, number), datagram[HEADER_SIZE:],
@@ -228,9 +232,7 @@ class Seal:
         if opened[_SENDER] != datagram[_SENDER]:
             self.counters.datagrams_unopened += 1
             return None
-        if not under.windows[channel].take(number):
-            self.counters.datagrams_replayed += 1
-            return None
+        window.note(number)
         known.begin(epoch)
         return opened.toreadonly()
 
