@@ -253,7 +253,7 @@ def test_a_snapshot_that_takes_long_is_written_rarely(monkeypatch):
         wait_for(lambda: found(channel))
         with turn:
             monkeypatch.setattr(publishing.time, "thread_time_ns", lambda: next(times))
-            published.publish(channel._status(), 10)
+            published.publish(channel._status, 10)
             assert published.due == 10 + 300_000 * publishing.SHARE
             monkeypatch.undo()
 

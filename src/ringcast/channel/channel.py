@@ -479,7 +479,7 @@ class Channel(SendPort):
         if effects.views or effects.notices or effects.warnings or effects.fault is not None:
             self._publishing.note(effects)
         if now >= self._publishing.due:
-            self._publishing.publish(self._status(), now)
+            self._publishing.publish(self._status, now)
 
     # ------------------------------------------------------------------------------------ the group
 

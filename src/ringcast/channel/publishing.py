@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -95,16 +96,16 @@ class Publishing:
         if self._file is not None:
             self.due = 0
 
-    def publish(self, status: Status, now: Instant) -> None:
-        """Write what is known now. `_writing` keeps another thread from closing the
-        file meanwhile."""
+    def publish(self, read: Callable[[], Status], now: Instant) -> None:
+        """Write what is known now; `read` returns the status. `_writing` keeps another
+        thread from closing the file meanwhile."""
         began = time.thread_time_ns()
         with self._writing:
             if self._file is None:
                 self.due = NEVER
                 return
             try:
-                self._file.write(msgspec.msgpack.encode(self._snapshot(status, now)))
+                self._file.write(msgspec.msgpack.encode(self._snapshot(read(), now)))
                 taken = time.thread_time_ns() - began
                 self.due = now + min(max(PAUSE, SHARE * taken), LONGEST)
             except Exception as error:          # whatever it is, the channel goes on
