@@ -24,7 +24,7 @@ async def read_group(channel: Channel) -> None:
 async def watch_members(channel: Channel) -> None:
     """Print who is there, whenever that changes."""
     view = channel.view
-    while view is not None:
+    while True:
         print("--", ", ".join(sorted(view.names)), flush=True)
         try:
             view = await channel.view_changed(view)

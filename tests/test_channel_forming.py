@@ -395,7 +395,7 @@ def test_connect_returns_when_there_are_min_members(stack):
         for thread in waiting:
             thread.start()
         wait_for(lambda: all(len(each.channel._endpoint.members.present()) == 2 for each in first))
-        assert all(thread.is_alive() and each.channel.view is None
+        assert all(thread.is_alive() and each.channel._endpoint.view is None
                    for thread, each in zip(waiting, first, strict=True))
         group.start("C")
         for thread in waiting:

@@ -110,3 +110,6 @@ cdef class AckTable:
 
     def __len__(self):
         return len(self.acks)
+
+    def __repr__(self):
+        return f"<AckTable members={len(self)} minimum={self.minimum} slowest={self.slowest!r}>"

@@ -213,6 +213,10 @@ cdef class Window:
             first, end = end + 1, last
         return gaps
 
+    def __repr__(self):
+        return (f"<{type(self).__name__} low={self.low} hd={self.hd} hr={self.hr} "
+                f"capacity={self.capacity}>")
+
     def __len__(self):
         """Count the items that the window holds, delivered or not."""
         cdef PyObject **slots = NULL

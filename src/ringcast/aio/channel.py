@@ -19,6 +19,7 @@ from ringcast.address import Address
 from ringcast.aio.receiving import Batches, Deliveries, Iteration, Messages, Receiving
 from ringcast.aio.wakeups import Wakeups
 from ringcast.channel import Channel as SyncChannel
+from ringcast.channel.channel import described
 from ringcast.channel.closing import to_instant
 from ringcast.channel.pauses import Pause, Steps
 from ringcast.config import Config
@@ -97,7 +98,10 @@ class Channel:
 
     async def __aenter__(self) -> Self:
         self._channel._state.check_not_forked()
-        return self if self.view is not None else await self.connect()
+        return self if self._channel._endpoint.view is not None else await self.connect()
+
+    def __repr__(self) -> str:
+        return described("aio.Channel", self._channel)
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
@@ -171,13 +175,11 @@ class Channel:
         came quickly one after the other may be passed over. ClosedError if the channel
         closes.
         """
-        after = arguments.view("after", after) or self.view
-        state = self._channel._state
-        await self._wakeups.wait_for(lambda: state.closing or self.view != after, lambda: None)
+        state, endpoint = self._channel._state, self._channel._endpoint
+        after = arguments.view("after", after) or endpoint.view
+        await self._wakeups.wait_for(lambda: state.closing or endpoint.view != after, lambda: None)
         state.check_open()
-        view = self.view
-        assert view is not None, "a view came"
-        return view
+        return self.view
 
     async def end_of(self, member: Address | int, timeout: float | None = 5.0) -> int | None:
         """Return where the stream of a member that is gone ended; see
@@ -217,7 +219,7 @@ class Channel:
         return self._channel.address
 
     @property
-    def view(self) -> View | None:
+    def view(self) -> View:
         """Return the latest view; see ringcast.Channel.view."""
         return self._channel.view
 

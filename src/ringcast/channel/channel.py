@@ -289,7 +289,7 @@ class Channel(SendPort):
 
     def __enter__(self) -> Self:
         self._state.check_not_forked()
-        return self if self.view is not None else self.connect()
+        return self if self._endpoint.view is not None else self.connect()
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
@@ -484,12 +484,16 @@ class Channel(SendPort):
     # ------------------------------------------------------------------------------------ the group
 
     @property
-    def view(self) -> View | None:
-        """Return the latest view that this member has been given; None before
-        connect(). It comes after all messages of the view before. An application that
-        takes its messages late may be behind: Batch.view_id says in which view a
-        message was delivered."""
-        return self._endpoint.view
+    def view(self) -> View:
+        """Return the latest view that this member has been given. It comes after all
+        messages of the view before. An application that takes its messages late may be
+        behind: Batch.view_id says in which view a message was delivered.
+
+        RingcastError before the first view, for which connect() waits.
+        """
+        if (view := self._endpoint.view) is None:
+            raise RingcastError("this channel has no view yet; call connect(), which waits for one")
+        return view
 
     @refuses_reentry
     def exclude(self, name: str) -> None:
@@ -571,7 +575,8 @@ class Channel(SendPort):
         is not known."""
         if self._multicast.unacked():
             slowest = self._multicast.slowest()
-            members = self.view.members if self.view else ()
+            view = self._endpoint.view
+            members = () if view is None else view.members
             return next((each.name for each in members if each.incarnation == slowest), None)
         return None
 
@@ -588,6 +593,9 @@ class Channel(SendPort):
         than `max_payload` bytes takes a seqno for each fragment; any other message
         takes one."""
         return frag.size_of(self.config.max_bundle_size)
+
+    def __repr__(self) -> str:
+        return described("Channel", self)
 
     def digest(self) -> Digest:
         """Return the highest seqno of each sender in the view that the application has
@@ -643,6 +651,18 @@ class Channel(SendPort):
     def __reduce__(self) -> NoReturn:
         raise RingcastError("a channel stays in the process that opened it; give the other process "
                             "the name of the group, and open a channel there")
+
+
+def described(kind: str, channel: Channel) -> str:
+    """Return the repr of a channel, or of another kind of channel that it is inside."""
+    state, view = channel._state, channel._endpoint.view
+    if state.closing:
+        told = "closed" if state.closed else "closing"
+        told += f": {state.fault}" if state.fault else ""
+    else:
+        told = "in no view" if view is None else f"in view {view.id}, members: {len(view)}"
+    return (f"<{kind} {channel.address.name!r} of group {channel.group!r}, {channel.stack}, "
+            f"{told}>")
 
 
 def default_name() -> str:

@@ -56,6 +56,7 @@ def record_command(
                           on_view=on_view if stop_when_alone else None, secret=secret_file,
                           **(settings(options) | {"oob_in_order": True}))
         stopped_by: list[int] = []
+        is_member = False
 
         def stop(number: int, _: object) -> None:
             stopped_by.append(number)
@@ -65,6 +66,7 @@ def record_command(
             signal.signal(number, stop)
         try:
             with connected(channel), spinner(quiet) as progress:
+                is_member = True
                 task = progress.add_task(f"recording {group} to {directory}")
 
                 def on_progress(total: int) -> None:
@@ -73,7 +75,7 @@ def record_command(
 
                 recorded = record(channel, journal, on_progress, retention=retention)
         except ClosedError:
-            if not stopped_by or channel.view is not None:
+            if not stopped_by or is_member:
                 raise
             print("ringcast: stopped before it had joined the group; nothing was recorded",
                   file=sys.stderr)
