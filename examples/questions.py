@@ -7,6 +7,7 @@
 import argparse
 import ast
 import operator
+from contextlib import suppress
 from queue import SimpleQueue
 
 from ringcast import Channel, NotMemberError
@@ -16,11 +17,11 @@ OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mu
 
 def answer_to(question: str) -> str:
     """Return the sum, difference or product of two whole numbers."""
-    try:
-        term = ast.parse(question, mode="eval").body
-        return str(OPERATORS[type(term.op)](term.left.value, term.right.value))
-    except (SyntaxError, AttributeError, KeyError, TypeError):
-        return "I can add, subtract and multiply two numbers"
+    with suppress(SyntaxError, KeyError, TypeError):
+        match ast.parse(question, mode="eval").body:
+            case ast.BinOp(ast.Constant(left), sign, ast.Constant(right)):
+                return str(OPERATORS[type(sign)](left, right))
+    return "I can add, subtract and multiply two numbers"
 
 
 def answer(port: int) -> None:

@@ -6,6 +6,7 @@ handing out there is no await.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, Self, TypeVar
 
@@ -74,7 +75,7 @@ def is_done(task: object) -> bool:
     return not isinstance(task, asyncio.Task) or task.done()
 
 
-class Iteration(Generic[Item]):
+class Iteration(ABC, Generic[Item]):
     """An iterator for `async for`. When it is dropped, what it has not handed out goes
     to the next one."""
 
@@ -86,6 +87,10 @@ class Iteration(Generic[Item]):
 
     def __aiter__(self) -> Self:
         return self
+
+    @abstractmethod
+    async def __anext__(self) -> Item:
+        """Return the next item."""
 
     async def aclose(self) -> None:
         """Leave what was not handed out to the next iterator now."""
