@@ -12,6 +12,9 @@ load    one of 3 members sends as fast as it can while a fourth joins and leaves
         the 100 ms around that, compared with half a second before.
 start   the time until all of 10 members that start at once have one view; and all of
         50 in this process, inproc.
+keys    in groups with and without a secret, in turns: the time from a coordinator's first
+        PREPARE until all of 50 in this process, inproc, have the next view of the same
+        members.
 idle    bytes a second that one of 50 members that say nothing sends and receives
         (inproc; without the headers of UDP and IP).
 """
@@ -258,10 +261,10 @@ def started(stack: str, members: int) -> float:
         group.end()
 
 
-def in_one_process(members: int) -> list[tuple[Channel, Views, Meter]]:
+def in_one_process(members: int, **options: Any) -> list[tuple[Channel, Views, Meter]]:
     """Start members in this process at once, and wait until they have one view."""
     group, names = f"bench-{secrets.token_hex(4)}", [f"M{number}" for number in range(members)]
-    peers = [open_channel(group, name, "inproc") for name in names]
+    peers = [open_channel(group, name, "inproc", **options) for name in names]
     with ThreadPoolExecutor(members) as threads:
         list(threads.map(lambda peer: peer[0].connect(PATIENCE), peers))
         list(threads.map(lambda peer: await_view(peer[1], set(names)), peers))
@@ -279,6 +282,27 @@ def started_inproc(members: int) -> float:
     last = max(views.seen[-1][0] for _, views, _ in peers)
     close_all(peers)
     return last - began
+
+
+def renewed(members: int, secret: bytes | None, rounds: int) -> list[float]:
+    """Return the seconds of each change to a view of the same members."""
+    peers = in_one_process(members, secret=None if secret is None else lambda: secret)
+    time.sleep(1.0)
+    times = []
+    for _ in range(rounds):
+        channel = next(each for each, _, _ in peers if each.view.coordinator == each.address)
+        coordinator = channel._endpoint.members.coordinator
+        counts = [len(views.seen) for _, views, _ in peers]
+        began = time.monotonic()
+        coordinator.renews = True
+        channel._driver.run_in_turn(channel._endpoint.members.tick)
+        while any(len(views.seen) == count
+                  for (_, views, _), count in zip(peers, counts, strict=True)):
+            time.sleep(0.0002)
+        times.append(max(views.seen[-1][0] for _, views, _ in peers) - began)
+        time.sleep(0.3)
+    close_all(peers)
+    return times
 
 
 def idle(members: int, seconds: float) -> tuple[float, float]:
@@ -307,7 +331,7 @@ def main() -> None:
     parser.add_argument("--stack", default="mcast-udp")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    parts = given.parts or ["kill", "load", "start", "idle"]
+    parts = given.parts or ["kill", "load", "start", "keys", "idle"]
     stack, rounds = given.stack, given.rounds
     if "kill" in parts:
         for members in (3, 5):
@@ -324,6 +348,14 @@ def main() -> None:
     if "start" in parts:
         show(f"{stack}: 10 members start", [started(stack, 10) for _ in range(rounds)], "ms", 1e3)
         show("inproc: 50 members start", [started_inproc(50) for _ in range(rounds)], "ms", 1e3)
+    if "keys" in parts:
+        secret = secrets.token_bytes(32)
+        found: dict[str, list[float]] = {"with a secret": [], "without": []}
+        for _ in range(rounds):
+            found["with a secret"] += renewed(50, secret, 4)
+            found["without"] += renewed(50, None, 4)
+        for how, times in found.items():
+            show(f"inproc: another view of the same 50 members, {how}", times, "ms", 1e3)
     if "idle" in parts:
         sent, received = idle(50, 5.0)
         print(f"inproc: one of 50 idle members sends {sent:.0f} bytes/s and receives "

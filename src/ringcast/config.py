@@ -205,6 +205,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # all members. ChaCha20 is quicker where the processor has no instructions for AES.
     cipher: Literal["aes-256-gcm", "chacha20-poly1305"] = "aes-256-gcm"
 
+    # Seconds after which the members of a view with a key get another one, by a view
+    # with the same members; 0: only when the members change.
+    rekey_interval: Annotated[float, Meta(ge=0, le=LONGEST_ABSENCE)] = 3_600.0
+
     # ------------------------------------------------------------------------------------- UDP
 
     # Bytes of the largest datagram. Off loopback it is limited to the interface's MTU

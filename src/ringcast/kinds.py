@@ -42,7 +42,9 @@ class Kind(int):
     - `of_another`: in the place of the conn-id stands the incarnation of the member
       that sent the messages first;
     - `measured`: how measurements count it: data, repeat or control;
-    - `traced`: False keeps its datagrams out of traces.
+    - `traced`: False keeps its datagrams out of traces;
+    - `outside`: members say it also to those who are not in their view, so it is
+      sealed with the group's secret alone, and not with the view's key.
     """
 
     name: str
@@ -52,11 +54,12 @@ class Kind(int):
     of_another: bool
     measured: str
     traced: bool
+    outside: bool
     _decoder: "msgspec.msgpack.Decoder[Any] | None"
 
     def __new__(cls, number: int, name: str, body: type[msgspec.Struct] | None = None, *,
                 about: str = "", messages_at: int = 0, of_another: bool = False,
-                measured: str = "", traced: bool = True) -> "Kind":
+                measured: str = "", traced: bool = True, outside: bool = False) -> "Kind":
         if not 0 < number <= HIGHEST_NUMBER:
             raise ValueError(f"the kind {name!r} has the number {number}; it may have 1 to "
                              f"{HIGHEST_NUMBER}")
@@ -64,7 +67,7 @@ class Kind(int):
         kind.name, kind.body, kind.about, kind.messages_at = name, body, about, messages_at
         kind.of_another = of_another
         kind.measured = measured or ("data" if messages_at else "control")
-        kind.traced = traced
+        kind.traced, kind.outside = traced, outside
         kind._decoder = msgspec.msgpack.Decoder(body) if body else None
         return kind
 

@@ -198,6 +198,11 @@ class Options(TypedDict, total=False):
     all members. ChaCha20 is quicker where the processor has no instructions for AES.
     Values: `aes-256-gcm`, `chacha20-poly1305`. Default: `aes-256-gcm`."""
 
+    rekey_interval: float
+    """Seconds after which the members of a view with a key get another one, by a view
+    with the same members; 0: only when the members change.
+    Values: number from 0 up to 2678400. Default: `3600`."""
+
     max_datagram: int
     """Bytes of the largest datagram. Off loopback it is limited to the interface's MTU
     less 28 bytes of headers as well; give less if some part of the path has a smaller

@@ -18,7 +18,7 @@ run exactly.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -91,6 +91,17 @@ class Notice(msgspec.Struct, frozen=True):
     why: str                    # what shows it
 
 
+class HeldKeys(NamedTuple):
+    """The keys of views that this member holds, by id. It seals with that of the view
+    `present` (0: with none), and opens what others seal with each of them."""
+
+    present: int
+    keys: Mapping[int, bytes]
+
+    def __repr__(self) -> str:
+        return f"HeldKeys({self.present:016x})"         # and nothing of the keys
+
+
 class Effects(msgspec.Struct):
     """What one turn asks of the outside. Perform the fields in their order, and drop
     the object.
@@ -100,6 +111,8 @@ class Effects(msgspec.Struct):
 
     # Where members can be reached, for transport.connect().
     routes: dict[int, str] | None = None
+    # Keys of views, for the seal, if they have changed.
+    keys: HeldKeys | None = None
     # (dest, datagram) to send; dest 0 is everyone.
     packets: list[tuple[int, bytes]] = []
     # Views that the layers have agreed on and installed, for traces.

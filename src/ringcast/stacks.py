@@ -43,6 +43,7 @@ from ringcast.transport.tcp.transport import TcpTransport
 from ringcast.transport.udp import UdpTransport, largest_datagram
 
 if TYPE_CHECKING:
+    from ringcast.protocols.security.keyring import Keyring
     from ringcast.protocols.security.keys import Keys
 
 Extra = Callable[[Address, Config, Multicast], Layer]
@@ -104,6 +105,10 @@ BULK = frozenset(int(kind) for layer in (Mcast, Nakack2, Unicast3, Unreliable)
 # (HIGHEST, STABILITY) would be asked for before it comes.
 CONTROL = frozenset(int(kind) for layer in (Membership, Parts) for kind in layer.kinds)
 
+# Kinds that are sealed with a group's secret alone; all others with the key of a view.
+OUTSIDE = frozenset(int(kind) for layer in (Membership, Parts) for kind in layer.kinds
+                    if kind.outside)
+
 
 def control_of(is_sealed: bool) -> Collection[int]:
     """Return what a datagram of CONTROL has in the place of its kind: this, or if it is
@@ -129,7 +134,15 @@ def open_transport(stack: str, group: str, member: int, config: Config,
 
     keys = Keys(key, group, config.cipher)
     return SealedTransport(carrier.open(group, member, config, keys),
-                           Seal(keys, member, secrets.token_bytes(ENTROPY), BULK, CONTROL))
+                           Seal(keys, member, secrets.token_bytes(ENTROPY), BULK, CONTROL,
+                                OUTSIDE))
+
+
+def make_keyring(group: str, member: int) -> "Keyring":
+    """Make the keyring of a member of a group with a secret."""
+    from ringcast.protocols.security.keyring import ENTROPY, Keyring
+
+    return Keyring(group, member, secrets.token_bytes(ENTROPY))
 
 
 def open_udp(group: str, member: int, config: Config, keys: "Keys | None") -> Transport:
@@ -209,7 +222,7 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
                 receiving: bool = True, offset: int = 0, conn_id: int = 0, timestamp: int = 0,
                 first_unicast: int = 0, filters: Sequence[Layer] = (),
                 faults: Sequence[Layer] = (), durable: bool = False,
-                sealed: bool = False) -> Stack:
+                sealed: bool = False, keyring: "Keyring | None" = None) -> Stack:
     """Build the stack of one member.
 
     Args:
@@ -230,6 +243,7 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
         faults: layers next to the wire.
         durable: whether this member is expected back when it goes without leaving.
         sealed: whether its transport seals datagrams.
+        keyring: what makes and holds the keys of views, in a group with a secret.
     """
     spec, budget = STACKS[name], ReceiveBudget(receive_budget)
     multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving,
@@ -246,7 +260,8 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
         *([Stable(local, config, multicast)] if isinstance(multicast, Nakack2) else []),
         multicast,
         Ends(config, multicast),
-        Membership(local, config, multicast, terms_of(name, config, more), transfer, durable),
+        Membership(local, config, multicast, terms_of(name, config, more), transfer, durable,
+                   keyring),
         Parts(config.max_datagram),
         *faults,
     ]

@@ -514,6 +514,10 @@ class SealStatus(Section):
     datagrams_of_strangers: Annotated[int, Count(
         "datagrams", "datagrams dropped: their senders have not answered our challenge",
         "A few at each join: normal.")] = 0
+    datagrams_of_other_views: Annotated[int, Count(
+        "datagrams", "datagrams dropped: of a view whose key this member does not hold, or of no "
+        "view, though their kinds need one",
+        "Some at each change of the view: normal. Else a member is in another view.")] = 0
     hellos_sent: Annotated[int, Count(
         "HELLO", "challenges and answers sent", "A few for each member: normal.")] = 0
     hellos_received: Annotated[int, Count(

@@ -100,6 +100,8 @@ DURABLE = "tests/sim/test_durable.py::"
 PRIMARY = "tests/protocols/membership/test_primary.py::"
 THREATS = "tests/security/test_threats.py::"
 SEAL = "tests/security/test_seal.py::"
+KEYS = "tests/security/test_view_keys.py::"
+FORMER = "tests/security/test_former.py::"
 HANDSHAKE = "tests/transport/test_tcp_handshake.py::"
 FLUSH = "tests/protocols/multicast/test_flush.py::"
 GAPS = "tests/protocols/test_retransmission.py::"
@@ -573,7 +575,7 @@ MUTATIONS = [
              "HURRIED if kind in self.hurried else", "",
              test=SEAL + "test_the_clear_header_tells_what_has_a_connection_of_its_own"),
     Mutation("take the nonce from the number alone", "Seal._seal_one",
-             "_NONCE.pack(channel, number)", "_NONCE.pack(0, number)",
+             "nonce(channel, number)", "nonce(0, number)",
              test=THREATS + "test_in_a_thousand_starts_no_key_meets_a_number_twice"),
     Mutation("make keys without the salt of the process", "Keys.cipher",
              "_SENDER.pack(salt, sender, epoch)", "_SENDER.pack(bytes(16), sender, epoch)",
@@ -581,11 +583,12 @@ MUTATIONS = [
     Mutation("make keys without the group", "Keys.__init__", "{cipher} {group}", "{cipher}",
              test=THREATS + "test_another_secret_group_or_cipher_opens_nothing_and_does_not_join"
              "[group]"),
-    Mutation("seal with one key for ever", "Seal._seal_one", "number == MOST_SEALED", "False",
+    Mutation("seal with one key for ever", "Seal._seal_one", "count == MOST_SEALED", "False",
              test=SEAL
              + "test_after_so_many_datagrams_a_new_key_seals_and_the_old_one_opens_for_a_while"),
     Mutation("number datagrams again under the same key", "Seal._begin_epoch",
-             "self._cipher = self.keys.cipher(self.salt, self.member, self.epoch)", "pass",
+             "under.cipher = self.keys.cipher(self.salt, self.member, under.epoch, under.root)",
+             "pass",
              test=THREATS + "test_in_a_thousand_starts_no_key_meets_a_number_twice"),
     Mutation("leave the header out of what is authenticated", "Seal._seal_one",
              "datagram, header, sealed", "datagram, None, sealed",
@@ -607,6 +610,62 @@ MUTATIONS = [
     Mutation("seal from two threads at once", "SealedTransport.put",
              "with self._sealing:", "if True:",
              test=THREATS + "test_threads_that_send_at_once_never_use_a_number_twice"),
+    # ----------------------------------------------------------------------------- keys of views
+    Mutation("the key of the former view still seals", "Seal.rekey",
+             "self._in_view is None or self._in_view.tag != present.tag", "self._in_view is None",
+             test=FORMER + "test_who_was_excluded_reads_nothing_of_the_next_views"),
+    Mutation("no new key when somebody has gone", "Keyring.make",
+             'view_id.to_bytes(8, "little"))', 'b"")',
+             test=FORMER + "test_who_was_excluded_reads_nothing_of_the_next_views"),
+    Mutation("the key of a former view opens for ever", "Seal._open_one",
+             "view is None or now >= view.until", "view is None",
+             test=KEYS + "test_a_key_that_was_replaced_seals_nothing_and_opens_for_a_moment"),
+    Mutation("remember keys that open no more", "Seal.end_old", "if view.until > now", "",
+             test=KEYS + "test_a_key_that_was_replaced_seals_nothing_and_opens_for_a_moment"),
+    Mutation("take a view from a coordinator that does not hold our key", "Keyring.take",
+             "chain is not None and not self._is_chained(chain, _said(view_id, seats, keys))",
+             "False",
+             test=FORMER + "test_who_was_excluded_makes_no_view_of_the_others"),
+    Mutation("a chain may link to any key that we hold", "Keyring._is_chained",
+             "_link(self._held[self.present].key), said)\n"
+             "        return hmac.compare_digest(chain.get(self.present, b\"\"), mac)",
+             "_link(self._held[max(self._held)].key), said)\n"
+             "        return hmac.compare_digest(chain.get(max(self._held), b\"\"), mac)",
+             test=KEYS + "test_who_was_to_come_and_did_not_makes_no_view_of_the_others"),
+    Mutation("a chain does not cover the public keys", "_said", "seat.public, sealed]", "sealed]",
+             test=KEYS + "test_a_chain_covers_all_that_a_prepare_says_of_keys"),
+    Mutation("link only to the view that was installed last", "Keyring.make",
+             "self._links | {each: _link(held.key) for each, held in self._held.items()}",
+             "{self.present: _link(self._held[self.present].key)} if self.present else {}",
+             test=KEYS + "test_who_missed_a_view_and_who_has_it_understand_each_other"),
+    Mutation("the key is not bound to the view", "Keyring._info", "% (view_id, member)",
+             "% (0, member)", test=KEYS + "test_a_key_is_bound_to_the_view_and_to_the_member"),
+    Mutation("two keys for one view", "Keyring.take", "return held.maker == maker", "pass",
+             test=KEYS + "test_of_one_view_there_is_one_key"),
+    Mutation("prepare an older view again", "Keyring.take", "view_id <= self.present or", "",
+             test=KEYS + "test_an_older_view_is_not_prepared_again"),
+    Mutation("hold the keys of former views", "Keyring.install", "if each >= view_id", "",
+             test=KEYS + "test_each_view_has_a_new_key"),
+    Mutation("a view has other members than its key", "Keyring.fits",
+             "held is not None and held.members == _publics(seats)", "held is not None",
+             test=KEYS + "test_a_view_is_that_of_the_members_for_whom_its_key_was_made"),
+    Mutation("install a view with members that its key was not made for", "Membership._install",
+             "or not self.rekeying.fits(install)", "",
+             test=FORMER + "test_a_view_with_a_public_key_that_was_changed_is_not_installed"),
+    Mutation("what belongs to a view opens without one", "Seal._open_one",
+             "not tag and opened[KIND] not in self.outside", "False",
+             test=KEYS + "test_without_a_view_only_what_needs_none_opens"),
+    Mutation("parts of what belongs to a view go outside", "Parts._cut_packet",
+             "PART if self.stack.kind(packet.kind).outside else VIEW_PART", "PART",
+             test="tests/protocols/test_parts.py::"
+             "test_what_only_members_may_say_goes_in_parts_of_its_own"),
+    Mutation("parts may carry what belongs to a view", "Parts._open_packet",
+             "or ( self.stack.kind(header.kind).outside != (packet.kind == PART))", "",
+             test="tests/protocols/test_parts.py::"
+             "test_what_only_members_may_say_goes_in_parts_of_its_own"),
+    Mutation("never make a new key on the clock", "Coordinator._wanted",
+             "self.renews or (rekey_at is not None and now >= rekey_at)", "self.renews",
+             test=FORMER + "test_a_view_that_stands_long_is_followed_by_one_with_another_key"),
     Mutation("take a record that answers another one", "_check", "before + raw", "raw",
              test=HANDSHAKE + "test_a_record_answers_one_record_and_is_made_with_one_key"),
 ]

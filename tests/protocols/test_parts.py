@@ -6,8 +6,9 @@ from hypothesis import given, strategies as st
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE, Address
-from ringcast.protocols.membership.messages import INSTALL
-from ringcast.protocols.parts import HEAD, MOST_BYTES, MOST_OPEN, PART, Parts
+from ringcast.kinds import takes
+from ringcast.protocols.membership.messages import INSTALL, SUSPECTS
+from ringcast.protocols.parts import HEAD, MOST_BYTES, MOST_OPEN, PART, VIEW_PART, Parts
 from ringcast.sim.cluster import Cluster
 from ringcast.stack import Layer, Packet, Stack
 
@@ -20,6 +21,10 @@ class Top(Layer):
 
     def __init__(self):
         self.got = []
+
+    @takes(INSTALL)
+    def _on_install(self, sender, install, now):
+        """So the stack knows the kind. But all goes to `receive`."""
 
     def receive(self, packets, now):
         self.got += [(packet.kind, packet.sender, packet.dest, bytes(packet.data))
@@ -34,15 +39,15 @@ class End:
         self.top, self.parts = Top(), Parts(DATAGRAM)
         self.stack = Stack([self.top, self.parts], local=self.address, group="g")
 
-    def send(self, size, dest=EVERYONE):
+    def send(self, size, dest=EVERYONE, kind=INSTALL):
         """Send a datagram of about this size. Return it as its receiver must see it,
         and the datagrams on the wire."""
-        data = wire.make_datagram(INSTALL, self.stack.group, self.address.incarnation, dest,
+        data = wire.make_datagram(kind, self.stack.group, self.address.incarnation, dest,
                                   bytes(range(256)) * (size // 256 + 1))
-        self.top.below.send([Packet(INSTALL, self.address.incarnation, dest, data)], 0)
+        self.top.below.send([Packet(kind, self.address.incarnation, dest, data)], 0)
         sent = [datagram for _, datagram in self.stack.take().packets]
         assert all(len(each) <= DATAGRAM for each in sent)
-        return (INSTALL, self.address.incarnation, dest, data), sent
+        return (kind, self.address.incarnation, dest, data), sent
 
 
 @given(st.lists(st.tuples(st.integers(2, 4), st.sampled_from([0, 300, 5000, 60_000])), min_size=1,
@@ -133,3 +138,19 @@ def test_a_group_whose_tables_are_larger_than_a_frame_meets_and_talks(stack):
     assert all(len(member.views[-1]) == 26 for member in cluster.living())
     assert cluster.owed() is None
     assert sum(member.stack.status().parts.num_joined for member in cluster.living()) > 26
+
+
+def test_what_only_members_may_say_goes_in_parts_of_its_own():
+    """In a group with a secret a view's key seals them, and the secret alone the
+    others. So neither carries what belongs into the other."""
+    sender, receiver = End(2), End(1)
+    for kind, part in ((INSTALL, PART), (SUSPECTS, VIEW_PART)):
+        whole, sent = sender.send(2000, kind=kind)
+        assert {each[3] for each in sent} == {part}
+        receiver.stack.receive(sent, 0)
+        assert receiver.top.got.pop() == whole
+        other = VIEW_PART if part == PART else PART
+        receiver.stack.receive([wire.make_datagram(other, receiver.stack.group, 2, 0,
+                                                   each[wire.HEADER_SIZE:]) for each in sent], 0)
+        assert not receiver.top.got
+    assert receiver.parts.num_bad == 2

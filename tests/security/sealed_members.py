@@ -1,4 +1,6 @@
-"""Members that seal and open, without a network: what one says is handed to others."""
+"""Members that seal and open, without a network: what one says is handed to others.
+They have no view, and need none.
+"""
 
 from random import Random
 
@@ -23,8 +25,8 @@ class Member(Seal):
 
     def __init__(self, number, **of_keys):
         Member.drawn += 1
-        super().__init__(keys(**of_keys), number, Random(Member.drawn).randbytes(ENTROPY), {DATA},
-                         {ALIVE})
+        entropy = Random(Member.drawn).randbytes(ENTROPY)
+        super().__init__(keys(**of_keys), number, entropy, {DATA}, {ALIVE}, range(256))
 
     def say(self, text, dest=0, kind=ALIVE):
         """A sealed datagram."""

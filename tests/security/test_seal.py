@@ -230,12 +230,12 @@ def test_no_two_processes_groups_or_ciphers_share_a_key():
     ciphers = ("aes-256-gcm", "chacha20-poly1305")
     found = [key for group in "ab" for cipher in ciphers
              for made in [keys(group=group, cipher=cipher)]
-             for key in (made.hello, made.link, made._senders)]
-    assert len(set(found)) == 12
+             for key in (made.hello, made.link, made._senders, made._views)]
+    assert len(set(found)) == 16
     a, b = Member(7), Member(7)                     # a process that continues an incarnation
     datagram = bytes(60)
-    assert a._cipher.encrypt(bytes(12), datagram, b"") != b._cipher.encrypt(bytes(12), datagram,
-                                                                           b"")
+    one, other = (member._with_secret.cipher for member in (a, b))
+    assert one.encrypt(bytes(12), datagram, b"") != other.encrypt(bytes(12), datagram, b"")
 
 
 def test_a_hello_is_of_a_channel_of_its_own():

@@ -33,7 +33,8 @@ def state(seal):
         sender: (known.salt, known.number, {
             number: [(window.highest, window.seen) for window in epoch.windows.values()]
             for number, epoch in known.epochs.items()})
-        for sender, known in seal.senders.items()}))
+        for senders in (seal.senders, *(view.senders for view in seal._views.values()))
+        for sender, known in senders.items()}))
 
 
 def flipped(datagram):
@@ -185,8 +186,8 @@ class Recorder(Cluster):
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-tcp"])
 def test_ten_thousand_recorded_datagrams_change_nothing(stack):
-    """Whatever has happened since: a restart, a new epoch, a leave, and two parts that
-    have met again."""
+    """Whatever has happened since: a restart, a new epoch, a new key of the view, a
+    leave, and two parts that have met again."""
     cluster = Recorder(stack)
     cluster.load()
     cluster.say_again()
@@ -196,7 +197,17 @@ def test_ten_thousand_recorded_datagrams_change_nothing(stack):
     cluster.settle(20_000)
     cluster.say_again()
     for member in cluster.living():
-        member.transport.seal._begin_epoch()
+        seal = member.transport.seal
+        for under in (seal._with_secret, seal._in_view):
+            seal._begin_epoch(under)
+    cluster.load()
+    cluster.say_again()
+    before, first = cluster["A"].members.view_id, cluster["A"].views[-1].coordinator.name
+    cluster[first].members.coordinator.renews = True
+    cluster[first].request_turn()
+    cluster.run(500)
+    assert before < cluster["A"].members.view_id == cluster["B"].members.view_id
+    cluster.say_again()
     cluster.load()
     cluster.say_again()
     cluster["C"].leave()

@@ -26,7 +26,7 @@ from ringcast.kinds import Kind
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.membership.asking import Asking
 from ringcast.protocols.membership.ends import ASK_END, AskEnd, Ends
-from ringcast.protocols.membership.messages import REFUSE, SUSPECTS, Refuse
+from ringcast.protocols.membership.messages import PRESENT, REFUSE, SUSPECTS, Refuse
 from ringcast.protocols.membership.state import NEED, Need
 from ringcast.protocols.multicast.base import DATA
 from ringcast.protocols.multicast.fetching import FETCH, Fetch
@@ -75,9 +75,11 @@ def sent_by_hand() -> Iterator[bytes]:
     """Yield datagrams of the kinds that no play has."""
     me = Address("A", 1)
     unreliable, parts = Unreliable(me), Parts(80)
-    stack = Stack([unreliable, parts], local=me, group="golden")
+    asking = Asking(configure({}, "mcast-udp"))         # so the stack knows PRESENT
+    stack = Stack([asking, unreliable, parts], local=me, group="golden")
     unreliable.send_one(b"x" * 20, None, 4, 0)
-    parts.send([Packet(SUSPECTS, 1, 0, stack.control(SUSPECTS, ["x" * 90]).data)], 0)
+    for kind in (PRESENT, SUSPECTS):
+        parts.send([Packet(kind, 1, 0, stack.control(kind, ["x" * 90]).data)], 0)
     yield from (bytes(datagram) for _, datagram in stack.take().packets)
     yield from flushed_by_hand()
     yield from agreed_by_hand()

@@ -63,7 +63,7 @@ from ringcast.protocols import frag
 from ringcast.protocols.membership.until import Until
 from ringcast.secret import Secret
 from ringcast.stack import Effects, Instant, Layer
-from ringcast.stacks import open_transport, place_of
+from ringcast.stacks import make_keyring, open_transport, place_of
 from ringcast.status import Status
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer
@@ -200,6 +200,7 @@ class Channel(SendPort):
                 offset=0 if succession is None else succession.seqno,
                 conn_id=secrets.randbits(31),           # nobody can guess it
                 filters=() if until is None else (Until(until),), faults=faults,
+                keyring=None if secret is None else make_keyring(group, incarnation),
                 anchor=time.time_ns() - time.monotonic_ns())
             take_part(self._endpoint, on_message, *of_state)
             seeking = None

@@ -23,7 +23,7 @@ from ringcast.errors import RingcastError
 from ringcast.protocols.bundler import Dest
 from ringcast.stack import Effects, Instant
 from ringcast.trace.recorder import Recorder
-from ringcast.transport import Transport
+from ringcast.transport import Rekeyed, Transport
 
 FOREVER: Instant = 1 << 63
 
@@ -99,6 +99,9 @@ class Driver:
             self.trace.record_turn(effects, *self.clocks())
         if effects.routes is not None:
             self.transport.connect(effects.routes)
+        if effects.keys is not None:
+            assert isinstance(self.transport, Rekeyed)
+            self.transport.rekey(effects.keys)
         if effects.packets:
             self.transport.put(effects.packets)
         if effects.arrived:

@@ -25,7 +25,11 @@ MOST_PARTS = 256                        # of a datagram
 MOST_OPEN = 4                           # incomplete datagrams of one sender
 MOST_BYTES = 1 << 20
 
-PART = Kind(19, "part", traced=False)
+PART = Kind(19, "part", traced=False, outside=True)       # of what is said outside a view, too
+VIEW_PART = Kind(42, "view_part", traced=False)           # of what only members may say
+
+
+Key = tuple[int, int, int]              # kind, sender, number of the datagram
 
 
 @dataclass(slots=True)
@@ -47,7 +51,7 @@ class Parts(Layer):
         self.datagram = datagram
         self.room = datagram - wire.HEADER_SIZE - HEAD.size     # for what a part carries
         self.number = 0
-        self.partials: dict[tuple[int, int], Partial] = {}  # by sender and number, the oldest first
+        self.partials: dict[Key, Partial] = {}      # the oldest first
         self.size = 0                                       # bytes in all of them
         self.num_cut = self.num_joined = self.num_given_up = self.num_bad = 0
 
@@ -65,9 +69,10 @@ class Parts(Layer):
         starts = range(0, len(packet.data), self.room)
         bodies = [HEAD.pack(self.number, index, len(starts)) + packet.data[start:start + self.room]
                   for index, start in enumerate(starts)]
-        return [self.stack.datagram(PART, body, packet.dest) for body in bodies]
+        part = PART if self.stack.kind(packet.kind).outside else VIEW_PART
+        return [self.stack.datagram(part, body, packet.dest) for body in bodies]
 
-    @takes(PART)
+    @takes(PART, VIEW_PART)
     def _on_part(self, packet: Packet, now: Instant) -> Packet | None:
         """Keep a part. Return the packet that it completes: that goes up in its place.
         None if others are missing."""
@@ -76,7 +81,7 @@ class Parts(Layer):
             self.num_bad += 1
             return None
         number, index, count = HEAD.unpack_from(body)
-        key = (packet.sender, number)
+        key = (packet.kind, packet.sender, number)
         partial = self.partials.get(key) or Partial(count)
         if not 2 <= count <= MOST_PARTS or index >= count or count != partial.count:
             self.num_bad += 1
@@ -88,10 +93,10 @@ class Parts(Layer):
         self._forget_partial(key)
         return self._open_packet(b"".join(partial.parts[part] for part in range(count)), packet)
 
-    def _keep_part(self, key: tuple[int, int], partial: Partial, index: int, part: bytes) -> None:
+    def _keep_part(self, key: Key, partial: Partial, index: int, part: bytes) -> None:
         """Keep a part, and give up older datagrams if there is no room."""
         if key not in self.partials:
-            of_sender = [other for other in self.partials if other[0] == key[0]]
+            of_sender = [other for other in self.partials if other[1] == key[1]]
             if len(of_sender) >= MOST_OPEN:
                 self._give_up_partial(of_sender[0])
         self.partials[key] = partial
@@ -100,18 +105,21 @@ class Parts(Layer):
         while self.size > MOST_BYTES and next(iter(self.partials)) != key:
             self._give_up_partial(next(iter(self.partials)))
 
-    def _give_up_partial(self, key: tuple[int, int]) -> None:
+    def _give_up_partial(self, key: Key) -> None:
         self.num_given_up += 1
         self._forget_partial(key)
 
-    def _forget_partial(self, key: tuple[int, int]) -> None:
+    def _forget_partial(self, key: Key) -> None:
         self.size -= self.partials.pop(key).size
 
     def _open_packet(self, data: bytes, packet: Packet) -> Packet | None:
-        """Return the packet that the parts make, if it is sound and of this sender."""
+        """Return the packet that the parts make, if it is sound, of this sender, and of
+        a kind that such parts may carry."""
         header = self.stack.open(data)
         ends = (packet.sender, packet.dest)
-        if header is None or header.kind == PART or (header.sender, header.dest) != ends:
+        if header is None or (header.sender, header.dest) != ends or (
+                header.kind in (PART, VIEW_PART)) or (
+                self.stack.kind(header.kind).outside != (packet.kind == PART)):
             self.num_bad += 1
             return None
         self.num_joined += 1

@@ -25,6 +25,7 @@ from ringcast.stacks import STACKS
 from ringcast.view import View
 
 if TYPE_CHECKING:
+    from ringcast.sim.former import Former
     from ringcast.sim.sealing import Sealing
 
 
@@ -56,7 +57,7 @@ class Cluster:
     Member.
 
     In a `sealed` group datagrams are sealed; the secret, and all that is random, come
-    from the seed. A stranger listens (stranger.py).
+    from the seed. A stranger and former members listen (stranger.py, former.py).
 
     If it `refuses`, members learn soon that a datagram went to a process that is gone,
     as over sockets.
@@ -81,6 +82,7 @@ class Cluster:
         self._network_rng = Random(f"{seed} network")
         self.sealing: Sealing | None = None
         self.stranger: Stranger | None = None
+        self.former: Former | None = None
         if sealed:
             self.stranger = Stranger(self, Random(f"{seed} stranger"))
         self.network = network or Network()
@@ -91,9 +93,10 @@ class Cluster:
         self.options: dict[str, Any] = options
         if sealed:
             require_cryptography("a sealed group")
-            from ringcast.sim import sealing
+            from ringcast.sim import former, sealing
 
             self.sealing = sealing.Sealing(seed, configure(options, stack).cipher)
+            self.former = former.Former(self, self.sealing, Random(f"{seed} former"))
         self.checkers = Checkers(self)
         self.deaths = Deaths(self)
         self.observer = Observer()
@@ -160,7 +163,10 @@ class Cluster:
     def _put_one(self, source: Member, dest: int, datagram: bytes) -> None:
         self.checkers.sent(source, datagram)
         self.observer.sent(source, dest, datagram)
-        self.send(source, dest, source.transport.sealed(dest, datagram))
+        sealed = source.transport.sealed(dest, datagram)
+        if self.former is not None:
+            self.former.hear(source, datagram, sealed)
+        self.send(source, dest, sealed)
 
     def send(self, source: Member, dest: int, datagram: bytes) -> None:
         """Carry a datagram as it is on the wire, sealed if the group is."""

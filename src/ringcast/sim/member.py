@@ -88,7 +88,8 @@ class Member:
             offset=offset, conn_id=counters, timestamp=counters, first_unicast=offset,
             anchor=cluster.now - self.now, filters=[self.view_filter],
             bundler=partial(PreemptedBundler, self.producer.threads), durable=durable,
-            sealed=cluster.sealing is not None)
+            sealed=cluster.sealing is not None,
+            keyring=cluster.sealing and cluster.sealing.keyring(self.incarnation))
         self.stack, self.members = self.endpoint.stack, self.endpoint.members
         self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
         self.replica = Replica(self, replica) if replica else None
@@ -267,6 +268,8 @@ class Member:
                 self.transport.routes = effects.routes
             for installed in effects.installed:
                 self.cluster.observer.installed(self, installed)
+            if effects.keys is not None:
+                self.transport.rekey(effects.keys)
             if effects.packets:
                 self.transport.put(effects.packets)
                 if not self.alive:          # it died at a datagram (deaths.py)

@@ -2,20 +2,57 @@
 alone: a channel draws them from the operating system.
 """
 
+import hmac
 from random import Random
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from ringcast.protocols.security import keyring
+from ringcast.protocols.security.keyring import Keyring
 from ringcast.protocols.security.keys import SECRET_SIZE, Keys
 from ringcast.protocols.security.seal import ENTROPY, Seal
-from ringcast.stacks import BULK, CONTROL
+from ringcast.stacks import BULK, CONTROL, OUTSIDE
 
 
 class Sealing:
-    """The secret of a simulated group, and the seals of its members."""
+    """The secret of a simulated group, and the seals and keyrings of its members."""
+
+    group = "simulated"
 
     def __init__(self, seed: int | str, cipher: str) -> None:
         self.rng = Random(f"{seed} seals")
-        self.keys = Keys(self.rng.randbytes(SECRET_SIZE), "simulated", cipher)
+        self.keys = Keys(self.rng.randbytes(SECRET_SIZE), self.group, cipher)
 
     def seal(self, incarnation: int) -> Seal:
         """Return the seal of a new process."""
-        return Seal(self.keys, incarnation, self.rng.randbytes(ENTROPY), BULK, CONTROL)
+        return Seal(self.keys, incarnation, self.rng.randbytes(ENTROPY), BULK, CONTROL, OUTSIDE)
+
+    def keyring(self, incarnation: int) -> Keyring:
+        """Return the keyring of a new process."""
+        return Keyring(self.group, incarnation, self.rng.randbytes(keyring.ENTROPY), self.seals_for)
+
+    def seals_for(self, text: bytes, public: X25519PublicKey, info: bytes) -> bytes:
+        """Seal as Suite.encrypt does, which draws a key of its own: HPKE in base mode
+        (RFC 9180) with X25519, HKDF-SHA256 and AES-256-GCM."""
+        private = X25519PrivateKey.from_private_bytes(self.rng.randbytes(32))
+        sent = private.public_key().public_bytes_raw()
+        kem, suite = b"KEM\0\x20", b"HPKE\0\x20\0\1\0\2"
+        prk = _extract(kem, b"eae_prk", private.exchange(public))
+        shared = _expand(kem, prk, b"shared_secret", sent + public.public_bytes_raw(), 32)
+        context = b"\0" + _extract(suite, b"psk_id_hash", b"") + _extract(suite, b"info_hash", info)
+        secret = _extract(suite, b"secret", b"", shared)
+        key, nonce = (_expand(suite, secret, label, context, size)
+                      for label, size in ((b"key", 32), (b"base_nonce", 12)))
+        return sent + AESGCM(key).encrypt(nonce, text, b"")
+
+
+def _extract(suite: bytes, label: bytes, material: bytes, salt: bytes = b"") -> bytes:
+    return hmac.digest(salt, b"HPKE-v1" + suite + label + material, "sha256")
+
+
+def _expand(suite: bytes, prk: bytes, label: bytes, info: bytes, size: int) -> bytes:
+    labeled = size.to_bytes(2, "big") + b"HPKE-v1" + suite + label + info
+    return HKDFExpand(SHA256(), size, labeled).derive(prk)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE
+from ringcast.stack import HeldKeys
 
 if TYPE_CHECKING:
     from ringcast.sim.member import Member
@@ -48,6 +49,7 @@ class MemberTransport:
         datagrams, self.arrived = self.arrived[:MAX_DATAGRAMS], self.arrived[MAX_DATAGRAMS:]
         self.num_bytes = sum(map(len, self.arrived))
         if self.seal is not None:
+            self.seal.end_old(self.member.now)
             datagrams = list(map(bytes, self.seal.open(datagrams, self.member.now)))
             self.say_hello()
         return datagrams
@@ -58,6 +60,13 @@ class MemberTransport:
             ((_, view),), = self.seal.seal([(dest, datagram)])
             return bytes(view)
         return datagram
+
+    def rekey(self, held: HeldKeys) -> None:
+        """Seal and open with these keys of views from now on."""
+        former = self.member.cluster.former
+        assert self.seal is not None and former is not None
+        self.seal.rekey(held, self.member.now)
+        former.learn(self.member, held)
 
     def say_hello(self) -> None:
         """Ask and answer who is to be asked and answered now."""

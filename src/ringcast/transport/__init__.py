@@ -7,12 +7,23 @@ lose, duplicate and reorder datagrams, unless its own docstring promises more.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ringcast.status import InprocStatus, SealStatus, TcpStatus, UdpStatus
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from ringcast.stack import HeldKeys
+
+
+@runtime_checkable
+class Rekeyed(Protocol):
+    """What a transport that seals can do besides (sealed.py). Any thread may call
+    it."""
+
+    def rekey(self, held: HeldKeys) -> None:
+        """Seal and open with these keys of views from now on."""
 
 
 class Transport(Protocol):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE
 from ringcast.protocols.security.seal import OVERHEAD, Seal
+from ringcast.stack import HeldKeys
 from ringcast.status import InprocStatus, SealStatus, TcpStatus, UdpStatus
 from ringcast.transport import Transport
 from ringcast.transport.lifetime import check_open
@@ -64,12 +65,21 @@ class SealedTransport:
         came = self._inner.poll(timeout_ns, expecting)
         try:
             self._seal.linked(self._inner.links())
-            opened = self._seal.open(came, time.monotonic_ns())
+            now = time.monotonic_ns()
+            if now >= self._seal.old_until:
+                with self._sealing:
+                    self._seal.end_old(now)
+            opened = self._seal.open(came, now)
             self._say_hello()
         except BaseException:               # a signal handler's, say
             self._seal.lost()
             raise
         return opened
+
+    def rekey(self, held: HeldKeys) -> None:
+        """See `Rekeyed.rekey`."""
+        with self._sealing:
+            self._seal.rekey(held, time.monotonic_ns())
 
     def _say_hello(self) -> None:
         """Ask and answer who is to be asked and answered now."""

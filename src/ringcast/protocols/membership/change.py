@@ -37,7 +37,7 @@ MOST_PAUSE = 160_000_000        # and at most
 class Change:
     """One attempt to install a view. `seats` are its members, the oldest first; `left`
     are members that leave in good order, with what they know of primary views. `roots`
-    are those of a view that is to be primary."""
+    are those of a view that is to be primary. `keys` and `chain` are of its key."""
 
     id: int
     seats: list[Seat]
@@ -46,6 +46,8 @@ class Change:
     window: int                         # messages that a sender may have sent since its report
     finish: Install | None = None
     roots: Sequence[ViewId] = ()
+    keys: dict[int, bytes] = field(default_factory=dict)
+    chain: dict[ViewId, bytes] = field(default_factory=dict)
     reports: dict[int, Report] = field(default_factory=dict)
     install: Install | None = None              # once all have reported
     installed: set[int] = field(default_factory=set)
@@ -72,7 +74,8 @@ class Change:
 
     def body(self) -> Prepare | Install:
         """Return what to send now."""
-        return self.install or Prepare(self.id, self.seats, self.finish, list(self.roots))
+        return self.install or Prepare(self.id, self.seats, self.finish, list(self.roots),
+                                       self.keys, self.chain)
 
     def unfinished(self, ours: Install | None) -> Install | None:
         """Return a view that some of those who reported have installed, and others, who
@@ -125,7 +128,7 @@ class Change:
             together = self._from(report.view_id) if report.view_id else [seat.incarnation]
             cut, _ = self._cut(seat.incarnation, together)
             seats.append(Seat(seat.name, seat.incarnation, seat.physical, report.view_id, cut,
-                              seat.absence, report.low))
+                              seat.absence, report.low, public=seat.public))
         assign(seats, self.reports, self.id, verdict.is_primary)
         members = self.members
         for before in sorted({report.view_id for report in self.reports.values()} - {0}):

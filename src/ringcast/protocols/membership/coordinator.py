@@ -92,7 +92,7 @@ class Coordinator:
         """Return when there is something to do."""
         due = [self.change.due] if self.change is not None and self.change.missing() else []
         return due + [each for each in (self.gather_until, self.gives_way_until,
-                                        self.layer.absentees.due())
+                                        self.layer.absentees.due(), self.layer.rekeying.due())
                       if each is not None]
 
     # -------------------------------------------------------------------------------------- answers
@@ -233,7 +233,9 @@ class Coordinator:
                 now < self.gather_until):
             return None
         self.gather_until = None
-        return None if is_same and not self.renews else seats
+        rekey_at = layer.rekeying.due()
+        renews = self.renews or (rekey_at is not None and now >= rekey_at)
+        return None if is_same and not renews else seats
 
     def begin(self, seats: list[Seat], finish: Install | None, now: Instant,
               verdict: Verdict | None = None) -> None:
@@ -247,7 +249,8 @@ class Coordinator:
         view_id = ((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)
         verdict = verdict or layer.voting.foresee([seat.incarnation for seat in seats])
         self.change = Change(view_id, seats, dict(layer.leavers), now,
-                             layer.multicast.config.capacity, finish, verdict.roots(view_id))
+                             layer.multicast.config.capacity, finish, verdict.roots(view_id),
+                             *layer.rekeying.make(view_id, seats))
         layer.update_routes()
         self.send(now)
 
@@ -268,7 +271,8 @@ class Coordinator:
 
 def moved(seat: Seat, before: int) -> Seat:
     """Return the seat of a member in the view after `before`."""
-    return Seat(seat.name, seat.incarnation, seat.physical, before, absence=seat.absence)
+    return Seat(seat.name, seat.incarnation, seat.physical, before, absence=seat.absence,
+                public=seat.public)
 
 
 def finishing(seats: list[Seat], install: Install) -> list[Seat]:

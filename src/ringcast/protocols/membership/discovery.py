@@ -62,8 +62,8 @@ class Discovery:
             self.changed = now
         self.others.pop(sender, None)
         self.seekers.remember(sender, Found(
-            Seat(seek.name, sender, seek.physical, 0, absence=seek.absence), now,
-            seek.min_members))
+            Seat(seek.name, sender, seek.physical, 0, absence=seek.absence, public=seek.public),
+            now, seek.min_members))
 
     def hear_member(self, sender: int, present: Present, now: Instant) -> None:
         """Note who has a view."""

@@ -10,6 +10,7 @@
     change.py       the attempt to install a view
     primary.py      which part of a group is primary
     views.py        what a view that is agreed on means for one member
+    rekeying.py     a key for each view, in a group with a secret
     messages.py     what members say to each other
     sense.py        what of that can be true at all
     asking.py       the layer of one who asks who is there, and does not come
@@ -36,6 +37,7 @@ deliver fails (Effects.failures).
 """
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, nanoseconds
@@ -77,6 +79,7 @@ from ringcast.protocols.membership.messages import (
     are_numbers,
 )
 from ringcast.protocols.membership.primary import Voting
+from ringcast.protocols.membership.rekeying import Rekeying
 from ringcast.protocols.membership.seldom import Seldom
 from ringcast.protocols.membership.sense import Ceiling, is_prepare, is_report, is_view
 from ringcast.protocols.membership.settling import Settling
@@ -86,6 +89,9 @@ from ringcast.protocols.multicast.base import Multicast
 from ringcast.stack import Instant, Layer, Packet
 from ringcast.status import Layers, MembershipStatus
 
+if TYPE_CHECKING:
+    from ringcast.protocols.security.keyring import Keyring
+
 WAIT = nanoseconds(500.0)               # for the view that was promised
 
 
@@ -94,7 +100,8 @@ class Membership(Layer):
     must share (config.terms_of)."""
 
     def __init__(self, local: Address, config: Config, multicast: Multicast,
-                 terms: dict[str, str], transfer: StateTransfer, durable: bool = False) -> None:
+                 terms: dict[str, str], transfer: StateTransfer, durable: bool = False,
+                 keyring: "Keyring | None" = None) -> None:
         self.local, self.multicast, self.transfer = local, multicast, transfer
         transfer.membership = self
         multicast.keeping.durable = durable
@@ -104,6 +111,7 @@ class Membership(Layer):
         self.meeting = Meeting(self, config, terms)
         self.coordinator, self.leaving = Coordinator(self), Leaving(self)
         self.settling, self.absentees = Settling(self), Absentees(self)
+        self.rekeying = Rekeying(self, config, keyring)
         self.install: Install | None = None             # the view that we have
         self.members: dict[int, Seat] = {}              # of it, the oldest first
         self.ceiling = Ceiling()
@@ -128,7 +136,7 @@ class Membership(Layer):
     def seat(self) -> Seat:
         """Return our seat in the next view."""
         return Seat(self.local.name, self.local.incarnation, self.stack.physical, self.view_id,
-                    absence=self.absence)
+                    absence=self.absence, public=self.rekeying.public)
 
     def acting(self, gone: Collection[int]) -> int:
         """Return who coordinates: the oldest member that is not gone, and does not
@@ -333,6 +341,9 @@ class Membership(Layer):
             promised = 0 if is_taken else self.promised
             self.send_control(REFUSE, Refuse(prepare.id, promised), sender, now)
             return
+        if not self.rekeying.take(sender, prepare):
+            self.count_bad()
+            return
         self.promised, self.promised_at = prepare.id, now
         if sender != mine:
             self.coordinator.stop()                     # that one is ahead of us
@@ -402,11 +413,12 @@ class Membership(Layer):
             return
         if any(seat.before != before for seat in install.seats if seat.incarnation in self.members):
             return                                      # a member of our view is with us or gone
-        if not self.multicast.may_end_at(mine.cut):
+        if not self.multicast.may_end_at(mine.cut) or not self.rekeying.fits(install):
             return
         agreed = agreed_for(self.local.incarnation, install, before)
         former, self.install = self.members, install
         self.members = {seat.incarnation: seat for seat in install.seats}
+        self.rekeying.install(install.id, now)
         self.voting.install(install)
         self.leavers = {member: self.leavers[member] for member in self.members
                         if member in self.leavers}

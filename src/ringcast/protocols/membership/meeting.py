@@ -54,7 +54,7 @@ class Meeting:
         else would get through."""
         layer = self.layer
         body = Seek(layer.local.name, layer.stack.physical, self.terms,
-                    self.discovery.min_members, layer.absence)
+                    self.discovery.min_members, layer.absence, layer.rekeying.public)
         layer.send_control(SEEK, body, dest, now)
 
     def present(self, now: Instant, taken: str | None = None) -> None:

@@ -19,6 +19,8 @@ NO_PART, HAS, NEEDS, FAILED = range(4)
 MAX_TERMS = 16
 MAX_STREAMS = 2 * MAX_MEMBERS           # of members, and of departed ones that are not settled
 MAX_QUORUMS = 32                        # primary views that are remembered, and attempts
+MOST_PUBLIC, MOST_KEY = 32, 80          # bytes of a public key, and of a key that is sealed with it
+MOST_CHAINED = 64                       # keys that one PREPARE is chained to
 MAX_ROOTS = 32                          # first primary views that one goes back to
 
 Physical = Annotated[str, Meta(max_length=256)]
@@ -29,6 +31,7 @@ Digest = Annotated[dict[int, Seqno], Meta(max_length=MAX_STREAMS)]
 Names = Annotated[list[Name], Meta(max_length=MAX_MEMBERS)]
 Incarnations = Annotated[list[int], Meta(max_length=MAX_MEMBERS)]
 Roots = Annotated[list[ViewId], Meta(max_length=MAX_ROOTS)]
+Public = Annotated[bytes, Meta(max_length=MOST_PUBLIC)]
 Absence = Annotated[int, Meta(ge=0, le=LONGEST_ABSENCE * 1000)]     # milliseconds
 
 
@@ -40,6 +43,7 @@ class Seek(msgspec.Struct, array_like=True):
     terms: Terms
     min_members: GroupSize              # with how many I would form a group
     absence: Absence = 0                # how long I am waited for when I am gone; 0: I am not
+    public: Public = b""               # with it the keys of views are sealed for me
 
 
 class Present(msgspec.Struct, array_like=True):
@@ -91,6 +95,7 @@ class Seat(msgspec.Struct, array_like=True):
     absence: Absence = 0                # how long it is waited for when it is gone
     low: Seqno | None = None            # it keeps what follows for members that come back
     standing: Standing | None = None    # None: it takes no part in state transfer
+    public: Public = b""               # with it the keys of views are sealed for it
 
     @property
     def address(self) -> Address:
@@ -174,11 +179,17 @@ class Prepare(Seats, array_like=True):
     """PREPARE: a view is to be installed; say how far you are.
 
     `finish` is a view that some members have installed and others not: install it
-    first. `roots` are those of a view that is to be primary; others have none.
+    first. `roots` are those of a view that is to be primary; others have none. `keys`
+    is the key of the view, sealed for each member, and `chain` shows to those who hold
+    the key of a view that its coordinator holds it, too (security/keyring.py).
     """
 
     finish: Install | None = None
     roots: Roots = []
+    keys: Annotated[dict[int, Annotated[bytes, Meta(max_length=MOST_KEY)]],
+                    Meta(max_length=MAX_MEMBERS)] = {}
+    chain: Annotated[dict[ViewId, Annotated[bytes, Meta(max_length=MOST_KEY)]],
+                     Meta(max_length=MOST_CHAINED)] = {}
 
 
 class Report(msgspec.Struct, array_like=True):
@@ -217,21 +228,21 @@ class Empty(msgspec.Struct, array_like=True):
     """A datagram whose kind says everything."""
 
 
-SEEK = Kind(22, "seek", Seek, traced=False)
-PRESENT = Kind(23, "present", Present, traced=False)
-ALIVE = Kind(24, "alive", Alive, traced=False)
+SEEK = Kind(22, "seek", Seek, traced=False, outside=True)
+PRESENT = Kind(23, "present", Present, traced=False, outside=True)
+ALIVE = Kind(24, "alive", Alive, traced=False, outside=True)
 LEAVE = Kind(25, "leave", Leave, traced=False)
 SUSPECTS = Kind(26, "suspects", Suspects, traced=False)
 PROBE = Kind(27, "probe", Empty, traced=False)          # say that you are alive
-PREPARE = Kind(28, "prepare", Prepare, traced=False)
-REPORT = Kind(29, "report", Report, traced=False)
-REFUSE = Kind(30, "refuse", Refuse, traced=False)
-INSTALL = Kind(31, "install", Install, traced=False)
+PREPARE = Kind(28, "prepare", Prepare, traced=False, outside=True)
+REPORT = Kind(29, "report", Report, traced=False, outside=True)
+REFUSE = Kind(30, "refuse", Refuse, traced=False, outside=True)
+INSTALL = Kind(31, "install", Install, traced=False, outside=True)
 INSTALLED = Kind(32, "installed", Installed, traced=False)
-OFFER = Kind(33, "offer", Install, traced=False)        # our view wants to become one with yours
-ASK = Kind(34, "ask", Empty, traced=False)              # which view do you have?
+OFFER = Kind(33, "offer", Install, traced=False, outside=True)    # become one with us
+ASK = Kind(34, "ask", Empty, traced=False, outside=True)          # which view do you have?
 
-WHO = Kind(35, "who", Empty, traced=False)              # who is in the group? I do not come
+WHO = Kind(35, "who", Empty, traced=False, outside=True)          # who is there? I do not come
 
 
 def are_numbers(body: msgspec.Struct) -> bool:

@@ -29,16 +29,23 @@ class Keys:
     def __init__(self, secret: bytes, group: str, cipher: str) -> None:
         assert len(secret) == SECRET_SIZE
         self._cipher = CIPHERS[cipher]
-        self._senders, self.hello, self.link = (
+        self._senders, self.hello, self.link, self._views = (
             derive(secret, f"ringcast 1 {purpose} {cipher} {group}".encode())
-            for purpose in ("senders", "hello", "link"))
+            for purpose in ("senders", "hello", "link", "views"))
 
     def __repr__(self) -> str:
         return "Keys(...)"              # and nothing of them
 
-    def cipher(self, salt: bytes, sender: int, epoch: int) -> Cipher:
-        """Return the cipher of a sender in an epoch."""
-        return self._cipher(derive(self._senders, _SENDER.pack(salt, sender, epoch)))
+    def of_view(self, view_id: int, key: bytes) -> bytes:
+        """Return the root of what is sealed in a view: it takes the view's key and the
+        secret to make it."""
+        return derive(self._views + key, b"ringcast 1 view %d" % view_id)
+
+    def cipher(self, salt: bytes, sender: int, epoch: int, root: bytes | None = None) -> Cipher:
+        """Return the cipher of a sender in an epoch, in the view with this root; or
+        with the secret alone."""
+        return self._cipher(derive(self._senders if root is None else root,
+                                   _SENDER.pack(salt, sender, epoch)))
 
 
 def derive(key: bytes, info: bytes) -> bytes:

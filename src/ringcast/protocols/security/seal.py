@@ -13,6 +13,13 @@ Channel and number are the nonce. After MOST_SEALED datagrams a new epoch begins
 new key and numbers from 1 on. The key comes from the salt of this process
 (keys.py), so no other process repeats a number under it.
 
+**What is sealed with what.** Kinds that members say also to those who are not in their
+view (`outside`) are sealed with a key of the group's secret. All others are sealed with
+a key of the view (keyring.py), and open only so: who has no view takes no part in it.
+The upper half of a number says with the key of which view, and 0, with none. When a
+view is installed, the key of the view before seals nothing any more, and opens for
+OLD_KEY, since what it has sealed may still be on its way.
+
 **Who is heard.** A datagram opens only if its sender has answered our challenge
 (hello.py). What comes from somebody else is counted and dropped, and its sender is
 asked, but not often: anybody can send such datagrams. When a sender has answered, the
@@ -40,6 +47,7 @@ from ringcast.protocols.security.hello import (
 )
 from ringcast.protocols.security.keys import SALT_SIZE, TAG_SIZE, Cipher, Keys, derive
 from ringcast.protocols.security.replay import ReplayWindow
+from ringcast.stack import HeldKeys
 from ringcast.status import SealStatus
 
 if TYPE_CHECKING:
@@ -54,11 +62,15 @@ HEADER = Struct("<HBBIQQ")
 HEADER_SIZE = HEADER.size
 OVERHEAD = SEAL                         # bytes by which a sealed datagram is longer
 assert OVERHEAD == HEADER_SIZE + TAG_SIZE
-_NONCE = Struct("<IQ")                  # channel, number
+nonce = Struct("<IQ").pack             # of a channel and a number
 _SENDER = slice(8, 16)                  # of a datagram: the sender, sealed or not
 
 MOST_SEALED = 1 << 22                   # datagrams of one channel in one epoch
 LAST_EPOCH = (1 << 32) - 1
+COUNT = (1 << 32) - 1                   # the bits of a number that count
+OLD_KEY = 5_000_000_000                 # nanoseconds for which the key of a former view opens
+FOREVER = 1 << 63
+MOST_VIEWS = 64                         # whose keys open
 MOST_SENDERS = 1024                     # that have answered, and are remembered
 ENTROPY = SALT_SIZE + 32                # random bytes that a Seal needs
 
@@ -86,17 +98,48 @@ class Sender:
     """A member that has answered our challenge. Of its epochs the present one opens,
     the one before, and the next one, which begins when a datagram of it has opened."""
 
-    __slots__ = ("epochs", "number", "salt")
+    __slots__ = ("epochs", "number", "root", "salt")
 
-    def __init__(self, salt: bytes, number: int, epoch: Epoch) -> None:
-        self.salt, self.number = salt, number
+    def __init__(self, salt: bytes, number: int, epoch: Epoch, root: bytes | None = None) -> None:
+        self.salt, self.number, self.root = salt, number, root
         self.epochs = {number: epoch}
 
-    def begin(self, number: int) -> None:
+    def begin(self, number: int, under: Epoch) -> None:
         """Note that a datagram of an epoch has opened."""
         if number > self.number:
-            self.number = number
+            self.number, self.epochs[number] = number, under
             self.epochs = {each: epoch for each, epoch in self.epochs.items() if each >= number - 1}
+
+
+class Outgoing:
+    """A key that seals: that of the secret, or of the view whose numbers have this
+    `tag`."""
+
+    __slots__ = ("cipher", "epoch", "numbers", "root", "tag")
+
+    def __init__(self, cipher: Cipher, root: bytes | None = None, tag: int = 0) -> None:
+        self.cipher, self.root, self.tag = cipher, root, tag
+        self.epoch, self.numbers = 0, dict.fromkeys(CHANNELS, 0)
+
+
+class ViewSeal:
+    """A view whose key opens, until an instant, and what its members have sealed with
+    it. The key is new with the view, so all numbers are."""
+
+    __slots__ = ("root", "senders", "tag", "until")
+
+    def __init__(self, root: bytes) -> None:
+        self.root, self.until = root, FOREVER
+        self.tag = max(1, int.from_bytes(derive(root, b"tag")[:4], "little")) << 32
+        self.senders: dict[tuple[int, bytes], Sender] = {}      # by incarnation and salt
+
+    def sender(self, keys: Keys, sender: int, salt: bytes) -> Sender | None:
+        """Return a sender in this view; None if there are too many."""
+        found = self.senders.get((sender, salt))
+        if found is None and len(self.senders) < MOST_SENDERS:
+            epoch = Epoch(keys.cipher(salt, sender, 0, self.root), [0] * len(CHANNELS))
+            found = self.senders[sender, salt] = Sender(salt, 0, epoch, self.root)
+        return found
 
 
 class Arena:
@@ -118,21 +161,27 @@ class Seal:
     """Seals what `member` sends, and opens what comes to it.
 
     `entropy` are ENTROPY random bytes that no other process has. `bulk` are the kinds
-    of datagrams that carry messages, and `hurried` those that pass them.
+    of datagrams that carry messages, `hurried` those that pass them, and `outside`
+    those that need no view.
 
     One thread at a time calls `seal`, and one everything else; the two may be at work
-    at once. But nobody may call `seal` during `hellos`.
+    at once. But nobody may call `seal` during `hellos`, `rekey` and `end_old`; `rekey`
+    may be called by any thread.
     """
 
     def __init__(self, keys: Keys, member: int, entropy: bytes, bulk: Collection[int] = (),
-                 hurried: Collection[int] = ()) -> None:
+                 hurried: Collection[int] = (), outside: Collection[int] = ()) -> None:
         assert len(entropy) == ENTROPY
-        self.keys, self.member, self.bulk, self.hurried = keys, member, bulk, hurried
+        self.keys, self.member, self.bulk = keys, member, bulk
+        self.hurried, self.outside = hurried, outside
         self.salt, self._entropy = entropy[:SALT_SIZE], entropy[SALT_SIZE:]
         self.counters = SealStatus()
         self._outgoing, self._incoming = Arena(), Arena()
-        self.epoch, self.numbers = 0, dict.fromkeys(CHANNELS, 0)
-        self._cipher = keys.cipher(self.salt, member, self.epoch)
+        self._with_secret = Outgoing(keys.cipher(self.salt, member, 0))
+        self._in_view: Outgoing | None = None           # if we have a view with a key
+        self._views: dict[int, ViewSeal] = {}           # whose keys open, by id
+        self._by_tag: dict[int, ViewSeal] = {}
+        self.old_until = FOREVER                       # when the first key of them opens no more
         self.senders: dict[int, Sender] = {}            # the first that answered first
         self._challenges = 0                            # drawn so far
         self._draw_challenge()
@@ -171,20 +220,52 @@ class Seal:
         kind = datagram[KIND]
         channel = (HURRIED if kind in self.hurried else SINGLE if dest != EVERYONE
                    else BULK if kind in self.bulk else CONTROL)
-        number = self.numbers[channel] = self.numbers[channel] + 1
-        header = HEADER.pack(MAGIC, VERSION, channel, self.epoch, self.member, number)
+        under = self._with_secret
+        if self._in_view is not None and kind not in self.outside:
+            under = self._in_view
+        count = under.numbers[channel] = under.numbers[channel] + 1
+        number = under.tag | count
+        header = HEADER.pack(MAGIC, VERSION, channel, under.epoch, self.member, number)
         sealed[:HEADER_SIZE] = header
-        self._cipher.encrypt_into(_NONCE.pack(channel, number), datagram, header,
-                                  sealed[HEADER_SIZE:])
-        if number == MOST_SEALED:
-            self._begin_epoch()
+        under.cipher.encrypt_into(nonce(channel, number), datagram, header, sealed[HEADER_SIZE:])
+        if count == MOST_SEALED:
+            self._begin_epoch(under)
 
-    def _begin_epoch(self) -> None:
+    def _begin_epoch(self, under: Outgoing) -> None:
         """Take a new key, and number datagrams from 1 again."""
-        assert self.epoch < LAST_EPOCH          # 2**54 datagrams: centuries
-        self.epoch += 1
-        self._cipher = self.keys.cipher(self.salt, self.member, self.epoch)
-        self.numbers = dict.fromkeys(CHANNELS, 0)
+        assert under.epoch < LAST_EPOCH         # 2**54 datagrams: centuries
+        under.epoch += 1
+        under.cipher = self.keys.cipher(self.salt, self.member, under.epoch, under.root)
+        under.numbers = dict.fromkeys(CHANNELS, 0)
+
+    # ------------------------------------------------------------------------------- keys of views
+
+    def rekey(self, held: HeldKeys, now: int) -> None:
+        """Open from now on what is sealed with these keys, and seal with that of the
+        present view. Others that we held open for a while."""
+        for view_id, key in held.keys.items():
+            if view_id not in self._views:
+                self._views[view_id] = ViewSeal(self.keys.of_view(view_id, key))
+        for view_id, view in self._views.items():
+            if view_id not in held.keys:
+                view.until = min(view.until, now + OLD_KEY)
+        while len(self._views) > MOST_VIEWS:
+            del self._views[min(each for each in self._views if each != held.present)]
+        present = self._views.get(held.present)
+        if present is not None and (self._in_view is None or self._in_view.tag != present.tag):
+            cipher = self.keys.cipher(self.salt, self.member, 0, present.root)
+            self._in_view = Outgoing(cipher, present.root, present.tag)
+        self._keep_views(self._views)
+
+    def end_old(self, now: int) -> None:
+        """Forget the keys of former views when it is time."""
+        if now >= self.old_until:
+            self._keep_views({view_id: view for view_id, view in self._views.items()
+                              if view.until > now})
+
+    def _keep_views(self, views: dict[int, ViewSeal]) -> None:
+        self._views, self._by_tag = views, {view.tag: view for view in views.values()}
+        self.old_until = min((view.until for view in views.values()), default=FOREVER)
 
     # ---------------------------------------------------------------------------------- opening
 
@@ -211,7 +292,13 @@ class Seal:
         if channel == HELLO:
             self._on_hello(bytes(datagram), sender, epoch, now)
             return None
-        known = self.senders.get(sender)
+        known, tag = self.senders.get(sender), number & ~COUNT
+        if known is not None and tag:
+            view = self._by_tag.get(tag)
+            if view is None or now >= view.until:
+                self.counters.datagrams_of_other_views += 1
+                return None
+            known = view.sender(self.keys, sender, known.salt)
         under = None if known is None else self._epoch_of(known, sender, epoch)
         if known is None or under is None:
             self.counters.datagrams_of_strangers += 1
@@ -219,12 +306,12 @@ class Seal:
                 self._strangers[sender] = None
             return None
         window = under.windows[channel]
-        if not window.is_new(number):
+        if not window.is_new(number & COUNT):
             self.counters.datagrams_replayed += 1
             return None
         opened = self._incoming.take(used, len(datagram) - OVERHEAD)
         try:
-            under.cipher.decrypt_into(_NONCE.pack(channel, number), datagram[HEADER_SIZE:],
+            under.cipher.decrypt_into(nonce(channel, number), datagram[HEADER_SIZE:],
                                       datagram[:HEADER_SIZE], opened)
         except InvalidTag:
             self.counters.datagrams_unopened += 1
@@ -232,17 +319,23 @@ class Seal:
         if opened[_SENDER] != datagram[_SENDER]:
             self.counters.datagrams_unopened += 1
             return None
-        window.note(number)
-        known.begin(epoch)
+        if not tag and opened[KIND] not in self.outside:
+            self.counters.datagrams_of_other_views += 1
+            return None
+        window.note(number & COUNT)
+        known.begin(epoch, under)
         return opened.toreadonly()
 
     def _epoch_of(self, known: Sender, sender: int, epoch: int) -> Epoch | None:
         """Return the key of a sender's epoch; None if it is neither the present one,
-        nor next to it."""
+        nor next to it. In a view it may be any later one, since no HELLO tells it."""
         under = known.epochs.get(epoch)
-        if under is None and epoch == known.number + 1:
-            under = Epoch(self.keys.cipher(known.salt, sender, epoch), [0] * len(CHANNELS))
-            known.epochs[epoch] = under         # lest somebody makes us derive it again and again
+        is_next = epoch == known.number + 1
+        if under is None and (is_next or (known.root is not None and epoch > known.number)):
+            under = Epoch(self.keys.cipher(known.salt, sender, epoch, known.root),
+                          [0] * len(CHANNELS))
+            if is_next:
+                known.epochs[epoch] = under     # lest somebody makes us derive it again and again
         return under
 
     # ----------------------------------------------------------------------------------- HELLO
@@ -337,9 +430,10 @@ class Seal:
 
     def _hello(self, asked: list[int], answers: dict[int, bytes]) -> bytes:
         self.counters.hellos_sent += 1
-        header = HEADER.pack(MAGIC, VERSION, HELLO, self.epoch, self.member, 0)
+        under = self._with_secret
+        header = HEADER.pack(MAGIC, VERSION, HELLO, under.epoch, self.member, 0)
         return write_hello(self.keys.hello, header, Hello(
-            self.salt, self.challenge, tuple(self.numbers.values()), asked, answers))
+            self.salt, self.challenge, tuple(under.numbers.values()), asked, answers))
 
     def status(self) -> SealStatus:
         """Return the counters."""

@@ -61,6 +61,8 @@ def draw(seed: int, settings: Settings) -> Plan:
         {} if stack.is_lossless else network | framed)
     options |= partition_options(Random(f"{seed} primary"), len(names)) | settings.options
     suspicion = int(options["suspect_timeout"] * MS)
+    if settings.sealed and (of_keys := Random(f"{seed} keys")).random() < 0.5:
+        options = {"rekey_interval": of_keys.uniform(0.2, 2.0)} | options
     duration = int(pick(settings.duration, min(6.0, rng.uniform(4, 16) * suspicion / SECOND + 0.5))
                    * SECOND)
     last = rng.choice([0, 5 * MS, 200 * MS, duration // 2])     # all have started by then

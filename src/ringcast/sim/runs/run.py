@@ -261,11 +261,13 @@ class Run:
         cluster = self.cluster
         cluster.deaths.traps.clear()
         cluster.heal()
+        cluster.options["rekey_interval"] = 0           # a group at rest makes no views
         for name, start in self.plan.starts.items():
             if name not in cluster.members:
                 self._start(name, start)
         for member in cluster.living():
             member.consumer.finish_after, member.endpoint.max_undelivered = 0, 65_536
+            member.members.rekeying.interval = 0
             for name in sorted(member.view_filter.hidden):
                 member.show(name)
             member.request_turn()
@@ -443,6 +445,9 @@ class Run:
         sums["num_deaths"] = self.cluster.deaths.num_sprung
         if self.cluster.stranger is not None:
             sums["num_said_by_strangers"] = self.cluster.stranger.num_said
+        if self.cluster.former is not None:
+            sums["num_heard_by_former"] = self.cluster.former.num_heard
+            sums["num_said_by_former"] = self.cluster.former.num_said
         sums["num_restarts"] = self.num_restarts
         sums["num_refusals"] = self.cluster.num_refusals
         sums["num_incarnations"] = len(self.cluster.incarnations)
