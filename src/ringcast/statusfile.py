@@ -40,8 +40,8 @@ LONGEST = 100                           # bytes of a name in the name of a file
 
 SHARED = Path("/dev/shm")
 
-# Made here, in one thread: two threads that make what msgspec knows of a type at one time
-# make the process crash.
+# Made here, in one thread: two threads that make what msgspec knows of a type at one
+# time make the process crash.
 DECODER = msgspec.msgpack.Decoder(Snapshot)
 
 
