@@ -268,7 +268,8 @@ def test_an_interrupted_command_says_what_is_kept(lent, whole, monkeypatch, caps
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Campaign, "run", interrupted)
-    assert run_command(whole[1], range(4)) == command.INTERRUPTED
+    with pytest.raises(KeyboardInterrupt):
+        run_command(whole[1], range(4))
     assert f"interrupted: 12 of 16 runs are kept in {whole[1]}" in capsys.readouterr().out
 
 

@@ -1,5 +1,6 @@
 """The application: commands are imported when they are called."""
 
+import os
 import subprocess
 import sys
 
@@ -9,6 +10,9 @@ from processes import ringcast
 from ringcast.cli.app import COMMANDS, load
 
 SLOW = {"pyarrow", "numpy", "msgspec", "ringcast.channel", "ringcast.stacks", "ringcast.sim"}
+
+
+NOT_FOR_HELP = {"pyarrow", "numpy", "pandas", "pyspark", "plotly", "isal"}
 
 
 def modules_after(*words):
@@ -24,6 +28,37 @@ def test_what_calls_no_command_loads_nothing_slow(words):
     loaded = modules_after(*words)
     assert "typer" in loaded
     assert loaded & SLOW == set()
+
+
+@pytest.mark.parametrize("name", ["perf", "simulate", "members", "join", "keygen"])
+def test_the_help_of_what_keeps_no_tables_loads_nothing_for_tables(name):
+    loaded = modules_after(name, "--help")
+    assert "typer" in loaded
+    assert loaded & NOT_FOR_HELP == set()
+
+
+def test_python_m_ringcast_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "ringcast", "--version"], capture_output=True,
+                          text=True)
+    assert (done.returncode, done.stdout) == (0, ringcast("--version").stdout)
+
+
+@pytest.mark.parametrize("words", [[], ["perf"], ["journal"], ["journal", "show"]],
+                         ids=" ".join)
+def test_h_is_help_everywhere(words):
+    short = ringcast(*words, "-h")
+    assert short.returncode == 0
+    assert short.stdout == ringcast(*words, "--help").stdout != ""
+
+
+@pytest.mark.parametrize(("line", "offered"), [
+    ("ringcast pe", {"perf"}), ("ringcast journal p", {"purge"}),
+    ("ringcast members --s", {"--stack", "--secret-file", "--set"})])
+def test_a_shell_completes_commands_and_options(line, offered):
+    asking = {"_RINGCAST_COMPLETE": "complete_bash", "COMP_WORDS": line,
+              "COMP_CWORD": str(line.count(" "))}
+    done = ringcast(env={**os.environ, **asking})
+    assert set(done.stdout.split()) == offered
 
 
 @pytest.mark.parametrize("name", COMMANDS)

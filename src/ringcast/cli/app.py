@@ -4,6 +4,7 @@ A command is imported when it is called: most need packages that take long to lo
 list of commands needs none of them, so it is here.
 """
 
+import os
 import sys
 from importlib import import_module
 from typing import Annotated
@@ -11,10 +12,12 @@ from typing import Annotated
 import typer
 
 import ringcast
+from ringcast.cli import INTERRUPTED
+from ringcast.cli.interrupts import end_java
 from ringcast.errors import RingcastError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-                  rich_markup_mode=None,
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+                  context_settings={"help_option_names": ["-h", "--help"]},
                   help="Reliable, ordered group messaging: watch it work, measure it, record the "
                        "messages of a group.")
 
@@ -61,12 +64,27 @@ def load(words: list[str]) -> None:
             app.command(name, help=summary)(lambda: None)
 
 
+# Where a shell that asks for completions gives the command line.
+COMPLETED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
+
+
+def words_given() -> list[str]:
+    """Return the words of the command line: of this one, or of the one to complete."""
+    if "_RINGCAST_COMPLETE" not in os.environ:
+        return sys.argv[1:]
+    return next((os.environ[name] for name in COMPLETED if name in os.environ), "").split()[1:]
+
+
 def run() -> None:
     """Run the command line. An error of ringcast becomes one sentence and exit status
     2."""
-    load(sys.argv[1:])
+    load(words_given())
     try:
-        app()
+        app(prog_name="ringcast")
     except RingcastError as error:
         print(f"ringcast: {error}", file=sys.stderr)
         sys.exit(2)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            end_java()
+        raise

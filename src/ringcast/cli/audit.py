@@ -12,6 +12,7 @@ from ringcast import html_page as page
 from ringcast.audit import files as audit_files, report as audit_report, verdict as audit
 from ringcast.audit.figures import figures
 from ringcast.cli.app import app
+from ringcast.cli.interrupts import let_end_java
 from ringcast.cli.options import Conf, Master, console, path, settings
 from ringcast.errors import ConfigError
 from ringcast.spark import session
@@ -57,7 +58,9 @@ def audit_command(
         page.check()
     chosen = settings(conf, "--conf")
     audit_files.find(traces)            # raises for a mistake in the call before Spark starts
+    let_end_java()
     spark = session("ringcast audit", master=master, conf=chosen, defaults=QUIET)
+    let_end_java()
     spark.sparkContext.setLogLevel("ERROR")
     with console.status("reading the traces"):
         result, rows = audit.audit(spark, traces, skew)

@@ -17,6 +17,7 @@ from rich.progress import (
 from rich.table import Table
 
 from ringcast import html_page as page
+from ringcast.cli.interrupts import let_end_java, stopping
 from ringcast.cli.options import console
 from ringcast.config import configure
 from ringcast.errors import ConfigError, RingcastError
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 SEEDS = 3                       # of each combination
 LIMIT = 300.0                   # real seconds of a run
 MAX_LISTED = 20                 # failures that are printed; the results and the page have all
-INTERRUPTED = 130               # exit status, as in shells
 
 Axes = dict[str, Sequence[Any]]
 
@@ -75,7 +75,7 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
         console.print(f"{path} is not read: it is damaged, or does not have rows of a campaign",
                       soft_wrap=True, highlight=False, markup=False)
     spark = start_spark(master, conf)
-    try:
+    with stopping(spark):
         is_whole = carry_out(spark, runs, kept, limit)
         rows = kept.rows_of(each.name for each in runs)
         failures = [row for row in rows.select(["status", "error", "replay"]).to_pylist()
@@ -85,18 +85,18 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
             where = (f"kept in {results}: the same command continues from there" if results
                      else "lost; --results would keep them")
             print(f"interrupted: {len(rows):,} of {len(runs):,} runs are {where}")
-            return INTERRUPTED
+            raise KeyboardInterrupt
         show_result(points(spark, rows), runs[0], failures, report)
-    finally:
-        spark.stop()
     return int(bool(failures))
 
 
 def start_spark(master: str | None, conf: Mapping[str, str] | None) -> "SparkSession":
     from ringcast.campaign.jobs import CONF
 
+    let_end_java()
     with console.status("starting Spark"):
         spark = session("ringcast campaign", master=master, conf=conf, defaults=DEFAULTS | CONF)
+        let_end_java()
         spark.sparkContext.setLogLevel("OFF")           # the row of a run says why its worker died
     return spark
 

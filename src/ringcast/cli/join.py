@@ -30,7 +30,8 @@ from ringcast.cli.options import (
 )
 
 GLANCE = 0.1            # seconds after which a terminal without input sees why it should end
-PATIENCE = 5.0          # seconds until the last messages are shown
+PATIENCE = 5.0          # seconds until the last messages are shown, or acknowledged by all
+MOMENT = 0.5            # seconds for that after Ctrl-C
 LARGEST_READ = 1 << 16
 
 
@@ -81,7 +82,8 @@ class Terminal:
 
         def stop(number: int, _: object) -> None:
             self.ended_by = self.ended_by or number
-            threading.Thread(target=channel.close, daemon=True).start()
+            patience = MOMENT if number == signal.SIGINT else PATIENCE
+            threading.Thread(target=channel.close, args=(patience,), daemon=True).start()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ringcast.cli import INTERRUPTED
 from ringcast.cli.app import app
 from ringcast.cli.options import SecretFile, Settings, StackName, path, settings, spinner
 from ringcast.outbox.owned import OwnedOutbox
@@ -34,12 +35,19 @@ def publish_command(
     and batch by batch. A write returns when all members have acknowledged it, among
     them those that are expected.
 
-    The publisher ends on SIGINT or SIGTERM. If it is killed at any moment and started
-    again on the same directory, it continues without loss or duplicates.
+    The publisher ends on SIGINT (exit status 130) or SIGTERM (0). If it is killed at
+    any moment and started again on the same directory, it continues without loss or
+    duplicates.
     """
     stop = threading.Event()
+    stopped_by: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        stopped_by.append(number)
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, end)
     config, join = channel_factory(group, name=name, stack=stack, secret=secret_file,
                                    **settings(options))
     with OwnedOutbox(outbox, group, config) as owned, spinner(quiet) as progress:
@@ -54,3 +62,5 @@ def publish_command(
                               on_progress=on_progress)
         publisher.run()
     print(f"{publisher.acknowledged} messages published")
+    if signal.SIGINT in stopped_by:
+        raise typer.Exit(INTERRUPTED)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ringcast import Channel, ClosedError, View
+from ringcast.cli import INTERRUPTED
 from ringcast.cli.app import app
 from ringcast.cli.options import SecretFile, Settings, StackName, path, settings, spinner
 from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
@@ -38,10 +39,11 @@ def record_command(
     """Record the messages of a group: every message, once, in its sender's order. A
     message is on disk before it is acknowledged.
 
-    The recorder ends on SIGINT or SIGTERM. If it is killed at any moment, or stopped by
-    a full disk, and started again on the same directory, it continues without loss or
-    duplicates. Meanwhile the others keep what it lacks, also of members that go, for
-    the time that the option absence says, or until it is excluded.
+    The recorder ends on SIGINT (exit status 130) or SIGTERM (0). If it is killed at any
+    moment, or stopped by a full disk, and started again on the same directory, it
+    continues without loss or duplicates. Meanwhile the others keep what it lacks, also
+    of members that go, for the time that the option absence says, or until it is
+    excluded.
 
     The journal keeps all messages unless a --keep option is given. --keep-for and
     --keep-bytes remove messages beyond a limit. --keep-until-committed keeps those that
@@ -81,3 +83,5 @@ def record_command(
                   file=sys.stderr)
             raise typer.Exit(128 + stopped_by[0]) from None     # as shells report that signal
     print(f"{recorded} messages recorded")
+    if signal.SIGINT in stopped_by:
+        raise typer.Exit(INTERRUPTED)

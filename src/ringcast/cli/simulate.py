@@ -6,8 +6,9 @@ import multiprocessing
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -26,6 +27,7 @@ from rich.table import Table
 
 from ringcast.cli import campaign
 from ringcast.cli.app import app
+from ringcast.cli.interrupts import held_back
 from ringcast.cli.options import Conf, Master, Settings as Options, console, path, settings
 from ringcast.errors import ConfigError
 from ringcast.sim.runs.draw import draw
@@ -225,9 +227,10 @@ def run_all(seeds: range, fixed: Settings, workers: int) -> int:
     total, failures = Counter[str](), list[Outcome]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
+    with (Progress(*columns, console=console) as progress,
+          closing(outcomes(seeds, fixed, workers)) as coming):
         task = progress.add_task("simulated", total=len(seeds))
-        for outcome in outcomes(seeds, fixed, workers):
+        for outcome in coming:
             progress.advance(task)
             add_up(total, outcome)
             if outcome.check:
@@ -246,9 +249,9 @@ def run_all(seeds: range, fixed: Settings, workers: int) -> int:
     return int(bool(failures))
 
 
-def outcomes(seeds: range, fixed: Settings, workers: int) -> Iterator[Outcome]:
+def outcomes(seeds: range, fixed: Settings, workers: int) -> Generator[Outcome]:
     """Yield the outcomes of all seeds as they come. A worker takes few seeds at a time,
-    so that no core is idle at the end."""
+    so that no core is idle at the end. If it is closed, its workers are killed."""
     portions = iter([seeds[start:start + CHUNK] for start in range(0, len(seeds), CHUNK)])
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"),
                              initializer=end_with_parent) as pool:
@@ -256,14 +259,18 @@ def outcomes(seeds: range, fixed: Settings, workers: int) -> Iterator[Outcome]:
         try:
             while True:
                 while len(running) < 3 * workers and (portion := next(portions, None)) is not None:
-                    running.add(pool.submit(run_some, portion, fixed))
+                    with held_back():
+                        running.add(pool.submit(run_some, portion, fixed))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield from future.result()
-        finally:
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.kill()
+            raise
 
 
 def end_with_parent() -> None:

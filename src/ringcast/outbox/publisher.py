@@ -45,7 +45,7 @@ LEDGER_INTERVAL = 0.5       # between two writes of the ledger within a batch
 STALL_TIMEOUT = 1.0         # without an ack, until the status names the slowest member
 ANSWER_TIMEOUT = 1.0        # for what members say of a former stream; then they are asked again
 SWEEP_INTERVAL = 60.0       # between two searches for parts that no batch names
-STOP_TIMEOUT = 5.0          # that a publisher that is stopped waits for acks
+STOP_TIMEOUT = 0.5          # that a publisher that is stopped waits for acks
 KEEP_PARTS = 86_400.0       # until a part that no batch names is removed
 
 Join = Callable[[Succession, Callable[[View], bool]], Channel]

@@ -21,6 +21,7 @@ from ringcast.cli.app import app
 from ringcast.cli.demo import flights, members, pipeline, report
 from ringcast.cli.demo.flights import Figures
 from ringcast.cli.demo.members import DemoPlan, Outcome
+from ringcast.cli.interrupts import held_back, let_end_java, stopping
 from ringcast.cli.options import (
     SecretFile,
     Settings,
@@ -158,10 +159,12 @@ class DemoRun:
         nothing moves for STALL_TIMEOUT seconds."""
         from ringcast.spark import session
 
+        let_end_java()
         with console.status("starting Spark and the group"):
             flights.lines()
             spark = session("ringcast demo", master="local[2]", conf=QUIET)
-        try:
+        let_end_java()
+        with stopping(spark), self.killing():
             publishers = [name for name in self.plan.names if name.startswith("publisher")]
             rows = pipeline.records(spark, self.journal, publishers)
             queries = [pipeline.stream_to_table(rows, self.table, self.checkpoints / "table"),
@@ -177,10 +180,15 @@ class DemoRun:
                 self.expected = flights.expected(self.plan.messages)
                 self.announced = pipeline.announced(spark, self.journal)
                 self.audit, self.audit_parts = pipeline.judged(spark, self.traces)
+
+    @contextmanager
+    def killing(self) -> Iterator[None]:
+        """Kill the members at the end of the block."""
+        try:
+            yield
         finally:
             for process in self.processes:
                 process.kill()
-            spark.stop()
 
     def start(self) -> None:
         targets: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
@@ -190,7 +198,8 @@ class DemoRun:
                     for number in range(self.plan.publishers)]
         for target, arguments in targets:
             process = self.context.Process(target=target, args=arguments, daemon=True)
-            process.start()
+            with held_back():
+                process.start()
             self.processes.append(process)
 
     def watch(self, queries: "list[StreamingQuery]") -> None:

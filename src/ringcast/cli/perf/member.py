@@ -55,7 +55,6 @@ class Report:
 def run_member(pipe: Connection, plan: PerfPlan, name: str) -> None:
     """Run the process from start to end, in step with the command at the other end of
     `pipe`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)    # the command handles Ctrl-C, and ends us then
     signal.alarm(round(plan.seconds + STAGES * (plan.timeout + GRACE)) + 1)
     threading.Thread(target=end_with_command, daemon=True).start()
     try:

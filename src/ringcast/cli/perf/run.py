@@ -19,11 +19,13 @@ from statistics import median
 from typing import Any
 
 from ringcast import ConfigError
+from ringcast.cli.interrupts import held_back
 from ringcast.cli.perf.member import GRACE, Failure, Report, run_member
 from ringcast.cli.perf.peers import added
 from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.round_trip import PERCENTILES, RoundTripPlan
 
+MOMENT = 1.0                # seconds for members that are leaving anyway
 FULL = 0.85                 # of a core; a process that uses more is limited by its core
 # Counters of retransmitted messages.
 REPEATS = ["xmit_rsps_sent", "unicast_xmit_rsps_sent", "unicast_highest_resent"]
@@ -50,7 +52,8 @@ class Members:
             process = context.Process(target=run_member, args=(theirs, self.plan, name), name=name,
                                       daemon=True)
             self.processes[name] = process
-            process.start()
+            with held_back():
+                process.start()
             theirs.close()
 
     def tell(self, word: Any) -> None:
@@ -102,11 +105,11 @@ class Members:
             if process.exitcode:
                 raise RunError(f"{name} died while {doing} ({ending(process.exitcode)})")
 
-    def end(self) -> None:
+    def end(self, moment: float) -> None:
         """Wait a moment for those that are leaving anyway, then kill."""
         for pipe in self.pipes.values():
             pipe.close()
-        end = time.monotonic() + 1
+        end = time.monotonic() + moment
         for process in self.processes.values():
             process.join(max(0.0, end - time.monotonic()))
         for process in self.processes.values():
@@ -118,13 +121,16 @@ class Members:
 @contextmanager
 def started(plan: PerfPlan) -> Iterator[Members]:
     """Start the members of `plan` as processes, and end all of them when the block
-    ends."""
-    members = Members(plan)
+    ends; at once on Ctrl-C."""
+    members, moment = Members(plan), MOMENT
     try:
         members.start()
         yield members
+    except KeyboardInterrupt:
+        moment = 0.0
+        raise
     finally:
-        members.end()
+        members.end(moment)
 
 
 def run_once(plan: PerfPlan) -> dict[str, Any]:

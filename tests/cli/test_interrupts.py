@@ -1,0 +1,111 @@
+"""Ctrl-C ends every command, with the exit status 130, and all that it has started."""
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from ports import free_port
+from processes import PATIENCE, RINGCAST, ringcast, wait_for
+
+
+def session_of(pid):
+    """Return the processes of a session that are no zombies, and what they run."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):                     # it has just ended
+            state, _, _, session, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(session) == pid and state not in "ZX":
+                found[int(entry.name)] = (entry / "cmdline").read_bytes()
+    return found
+
+
+class Command:
+    """A command at a terminal of its own, which sends Ctrl-C to all its processes."""
+
+    def __init__(self, words, folder):
+        self.process = subprocess.Popen(
+            [*RINGCAST, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder)
+        self.pid = self.process.pid
+
+    def num_running(self, program):
+        """Return how many of its processes run a program, by a word of the command
+        line."""
+        return sum(program in line for line in session_of(self.pid).values())
+
+    def interrupt(self):
+        """Send Ctrl-C. Return the exit status and what the command has written."""
+        os.killpg(self.pid, signal.SIGINT)
+        out, said = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, out, said
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Yield a function that starts a command; the test ends what is left."""
+    started = []
+
+    def start(*words):
+        started.append(Command(words, tmp_path))
+        return started[-1]
+
+    yield start
+    for each in started:
+        with suppress(ProcessLookupError):
+            os.killpg(each.pid, signal.SIGKILL)
+        each.process.communicate()
+
+
+def assert_ends(running):
+    status, out, said = running.interrupt()
+    assert status == 130, said
+    assert "Traceback" not in said and "Error" not in said
+    wait_for(lambda: not session_of(running.pid))
+    return out
+
+
+@pytest.mark.udp
+@pytest.mark.parametrize("words", [
+    ["join", "g"], ["record", "j", "--group", "g"], ["publish", "o", "--group", "g"],
+    ["members", "g", "--timeout", "600"]], ids=lambda words: words[0])
+def test_ctrl_c_ends_a_member(command, words):
+    port = free_port()
+    if words[0] == "members":
+        words = [*words, "--set", "seek_interval=60000"]
+    running = command(*words, "--set", f"port={port}")
+    socket = f":{port:04X} "
+    wait_for(lambda: socket in Path("/proc/net/udp").read_text())
+    assert_ends(running)
+
+
+@pytest.mark.prove
+def test_ctrl_c_ends_simulations_and_their_workers(command):
+    running = command("simulate", "--seeds", "100000", "--workers", "2")
+    wait_for(lambda: running.num_running(b"spawn_main") == 2)
+    assert_ends(running)
+
+
+@pytest.mark.prove
+@pytest.mark.udp
+def test_ctrl_c_ends_a_measurement_and_its_members(command):
+    running = command("perf", "--members", "3", "--seconds", "60", "--runs", "1",
+                      "--port", free_port())
+    wait_for(lambda: running.num_running(b"spawn_main") == 3)
+    assert_ends(running)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("words", "program", "number"), [
+    (["audit", "traces"], b"SparkSubmit", 1),
+    (["simulate", "--spark", "--loss", "0,0.01"], b"SparkSubmit", 1),
+    (["demo"], b"spawn_main", 5)], ids=["audit", "simulate", "demo"])
+def test_ctrl_c_ends_a_command_its_java_and_its_members(command, words, program, number, tmp_path):
+    if words[0] == "audit":
+        assert ringcast("simulate", "--seed", "3", "--trace", tmp_path / "traces").returncode == 0
+    running = command(*words)
+    wait_for(lambda: running.num_running(program) == number, patience=200)
+    assert_ends(running)
