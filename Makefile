@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ext/ringcast/_core/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove faults perf bench tsan asan ubsan fuzz clean
+.PHONY: help demo test prove faults perf bench tsan asan ubsan fuzz wheels clean
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -45,6 +45,9 @@ tsan asan ubsan:
 fuzz: $(VENV)/fuzz.stamp        ## fuzz the decoder, whole stacks and the bytes of a TCP peer, a minute each; OPTIONS="mcast-udp -max_total_time=3600"
 	$(BIN)/python tests/fuzz/fuzz.py $(OPTIONS)
 
+wheels: $(VENV)/wheels.stamp    ## build and check an sdist and manylinux wheels, in dist; PYTHONS="/path/of/python3.12" for some
+	PYTHONS="$(PYTHONS)" $(BIN)/python packaging/wheels.py
+
 .PHONY: docs
 docs: $(VENV)/docs.stamp        ## build the documents as a site, build/docs/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
@@ -68,6 +71,10 @@ $(VENV)/test.stamp: $(BIN)/python $(SOURCES)
 
 $(VENV)/fuzz.stamp: $(VENV)/test.stamp
 	$(BIN)/python -m pip install --quiet --editable ".[fuzz]"
+	touch $@
+
+$(VENV)/wheels.stamp: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --group wheels
 	touch $@
 
 $(VENV)/docs.stamp: $(BIN)/python pyproject.toml

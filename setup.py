@@ -4,10 +4,13 @@
 """
 
 import os
+import shutil
+import sysconfig
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers",
             "-Werror"]
@@ -76,5 +79,20 @@ def compiled():
     )
 
 
+class BuildCore(build_ext):
+    """Compile the core, or say what is missing for that."""
+
+    def build_extensions(self):
+        compiler = self.compiler.compiler_so[0]
+        if shutil.which(compiler) is None:
+            raise SystemExit(f"ringcast compiles its core, and there is no C compiler {compiler}: "
+                             "install one (Debian: apt-get install gcc libc6-dev).")
+        header = Path(sysconfig.get_path("include"), "Python.h")
+        if not header.exists():
+            raise SystemExit(f"ringcast compiles its core, and there is no {header}: install "
+                             "Python's headers (Debian: apt-get install python3-dev).")
+        super().build_extensions()
+
+
 if __name__ == "__main__":              # the tests of the sanitizers read the table above
-    setup(ext_modules=compiled())
+    setup(ext_modules=compiled(), cmdclass={"build_ext": BuildCore})
