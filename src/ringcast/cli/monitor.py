@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
+from ringcast.cli import INTERRUPTED
 from ringcast.cli.app import app
 from ringcast.cli.options import AsJson, printable
 from ringcast.cli.seen import Seen, look, nobody
 from ringcast.statusfile import Life
 
 PAUSE = 0.1         # seconds between two looks
-INTERRUPTED = 130   # exit status, as in shells
 
 
 @dataclass(frozen=True)

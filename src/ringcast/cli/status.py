@@ -9,13 +9,13 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ringcast.cli import INTERRUPTED
 from ringcast.cli.app import app
 from ringcast.cli.options import AsJson, printable
 from ringcast.cli.seen import Seen, clock, look, nobody, remarks, span
 from ringcast.status import numbers, sections
 
 PAUSE = 1.0         # seconds between two looks
-INTERRUPTED = 130   # exit status, as in shells
 
 
 @app.command("status")

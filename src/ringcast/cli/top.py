@@ -10,13 +10,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ringcast.cli import INTERRUPTED
 from ringcast.cli.app import app
 from ringcast.cli.options import printable
 from ringcast.cli.seen import Seen, look, nobody, remarks
 from ringcast.snapshot import Peer
 
 PAUSE = 0.5         # seconds between two looks
-INTERRUPTED = 130   # exit status, as in shells
 
 
 @app.command("top")
