@@ -153,10 +153,11 @@ def flags(value: Any) -> int:
     allowed."""
     if not isinstance(value, int):
         raise TypeError(f"flags is a ringcast.Flag, not {kind(value)}")
-    if value & ~FLAGS:
-        raise ConfigError(f"flags {int(value):#x} are not all ringcast.Flag: OOB, DONT_LOOPBACK "
+    bits = int(value)               # calculates several times faster than a Flag
+    if bits & ~FLAGS:
+        raise ConfigError(f"flags {bits:#x} are not all ringcast.Flag: OOB, DONT_LOOPBACK "
                           "and NO_RELIABILITY")
-    return int(value)
+    return bits
 
 
 def payloads(value: Any) -> list[bytes]:

@@ -6,7 +6,7 @@ the mark is not needed.
 
 from typing import Unpack, assert_type
 
-from ringcast import Channel, Options, aio
+from ringcast import Channel, Flag, Message, Options, aio
 from ringcast.outbox.publisher import channel_factory
 
 
@@ -36,3 +36,10 @@ def has_a_wrong_type() -> None:
     Channel("prices", partition="both")                 # type: ignore[arg-type]
     aio.Channel("prices", heartbeat_interval="200ms")   # type: ignore[arg-type]
     opens(hosts=["10.0.0.1:7700"])                      # type: ignore[arg-type]
+
+
+def uses_flags(channel: Channel, message: Message) -> None:
+    assert_type(message.flags, Flag)
+    channel.send(message.payload, flags=message.flags & Flag.OOB | Flag.DONT_LOOPBACK)
+    channel.send(message.payload, flags=3)              # type: ignore[arg-type]
+    channel.send_many([], flags=True)                   # type: ignore[arg-type]

@@ -8,7 +8,7 @@ cdef class Message:
     cdef readonly uint64_t seqno        # 0: sent with NO_RELIABILITY, so it has none
     cdef readonly object payload        # bytes
     cdef readonly object dest           # Address of the receiver; None: everybody
-    cdef readonly uint16_t flags        # message.Flag
+    cdef readonly uint16_t bits         # its flags, as a number
     cdef readonly int64_t sent_at       # nanoseconds since 1970, by the sender's clock
 
 
@@ -18,7 +18,7 @@ cdef class Batch:
     cdef readonly list payloads         # bytes
     cdef readonly uint64_t view_id      # the receiver's view at the delivery, else 0
     cdef readonly object dest           # Address of the receiver; None: everybody
-    cdef readonly uint16_t flags        # of each message (message.Flag)
+    cdef readonly uint16_t bits         # the flags of each message, as a number
     cdef readonly object stream         # the layer's stream, which gets the finished batch back
     cdef readonly int64_t stamp         # send time of all messages, while it is a run of a datagram
     cdef bytes stamps                   # send time of each at the delivery; None: not known

@@ -15,6 +15,11 @@ from libc.string cimport memcpy
 from ringcast._core.payloads cimport is_last, shelve
 from ringcast._core.slots cimport list_items
 
+cdef object Flag
+from ringcast.flags import Flag
+
+cdef object NO_FLAGS = Flag(0)
+
 
 @cython.final
 @cython.freelist(256)
@@ -24,7 +29,8 @@ cdef class Message:
     `sender` is its Address, `seqno` its number (1 is the first of its stream; 0: it has
     none), `payload` is bytes, `dest` the Address it was sent to (None: everybody), and
     `flags` are ringcast.Flag. `sent_at` is the time when it left its sender, in
-    nanoseconds since 1970 by the sender's clock (0: not known).
+    nanoseconds since 1970 by the sender's clock (0: not known). `bits` are the flags as
+    an int.
 
     The messages that a sender sends to everybody are one stream of seqnos. Those that
     it sends to one member are another.
@@ -36,12 +42,17 @@ cdef class Message:
         self.seqno = seqno
         self.payload = payload
         self.dest = dest
-        self.flags = flags
+        self.bits = flags
         self.sent_at = sent_at
+
+    @property
+    def flags(self):
+        """How it was sent: a ringcast.Flag."""
+        return named(self.bits)
 
     def __repr__(self):
         return (f"Message(sender={str(self.sender)!r}, seqno={self.seqno}, "
-                f"payload={self.payload!r}{suffix(self.dest, self.flags)})")
+                f"payload={self.payload!r}{suffix(self.dest, self.bits)})")
 
     def __eq__(self, other):
         if not isinstance(other, Message):
@@ -49,7 +60,7 @@ cdef class Message:
         cdef Message message = other
         return (self.seqno == message.seqno and self.sender == message.sender
                 and self.payload == message.payload and self.dest == message.dest
-                and self.flags == message.flags)
+                and self.bits == message.bits)
 
     def __hash__(self):
         return hash((self.sender, self.seqno))
@@ -72,7 +83,7 @@ cdef class Batch:
         self.payloads = payloads
         self.view_id = view_id
         self.dest = dest
-        self.flags = flags
+        self.bits = flags
         self.stream = stream
         if sent_at is not None and len(sent_at) != 8 * len(payloads):
             raise ValueError(f"{len(payloads)} messages have send times of {8 * len(payloads)} "
@@ -83,6 +94,11 @@ cdef class Batch:
         # Cleared already if a collection takes it.
         if self.payloads is not None and is_last(<PyObject *>self.payloads):
             shelve(list_items(<PyObject *>self.payloads), <uint64_t>len(self.payloads))
+
+    @property
+    def flags(self):
+        """How each message was sent: a ringcast.Flag."""
+        return named(self.bits)
 
     @property
     def last(self):
@@ -101,7 +117,7 @@ cdef class Batch:
 
     def addressed(self, sender, dest, uint64_t view_id, stream, bytes sent_at=None):
         """Return the same messages as the application gets them."""
-        return Batch(sender, self.first, self.payloads, view_id, dest, self.flags, stream, sent_at)
+        return Batch(sender, self.first, self.payloads, view_id, dest, self.bits, stream, sent_at)
 
     @property
     def nbytes(self):
@@ -121,7 +137,7 @@ cdef class Batch:
 
     def __repr__(self):
         return (f"Batch(sender={str(self.sender)!r}, first={self.first}, "
-                f"last={self.last}{suffix(self.dest, self.flags)})")
+                f"last={self.last}{suffix(self.dest, self.bits)})")
 
 
 @cython.final
@@ -150,7 +166,7 @@ cdef class _Messages:
         message.seqno = self.batch.first + <uint64_t> self.at
         message.payload = self.batch.payloads[self.at]
         message.dest = self.batch.dest
-        message.flags = self.batch.flags
+        message.bits = self.batch.bits
         message.sent_at = 0
         if self.batch.stamps is not None:
             memcpy(&message.sent_at, PyBytes_AS_STRING(self.batch.stamps) + 8 * self.at, 8)
@@ -158,7 +174,12 @@ cdef class _Messages:
         return message
 
 
-cdef str suffix(dest, uint16_t flags):
+cdef object named(uint16_t bits):
+    """Return flags as a ringcast.Flag. Most messages have none."""
+    return Flag(bits) if bits else NO_FLAGS
+
+
+cdef str suffix(dest, uint16_t bits):
     """Name what is unusual about messages, for their repr."""
     cdef str shown = f", dest={str(dest)!r}" if dest is not None else ""
-    return f"{shown}, flags={flags}" if flags else shown
+    return f"{shown}, flags={named(bits)!r}" if bits else shown

@@ -40,7 +40,7 @@ cdef class Marks:
         """
         cdef uint64_t seqno = batch.first
         cdef uint64_t added = 0
-        cdef uint16_t flags = batch.flags
+        cdef uint16_t flags = batch.bits
         cdef bint at_once = may_overtake and flags & OOB
         cdef list early = []
         cdef Batch run = None
@@ -51,7 +51,7 @@ cdef class Marks:
                 if at_once:
                     if run is None:
                         run = Batch.__new__(Batch)
-                        run.first, run.flags, run.payloads = seqno, flags, []
+                        run.first, run.bits, run.payloads = seqno, flags, []
                         early.append(run)
                     run.payloads.append(payload)
             else:
@@ -78,9 +78,9 @@ cdef class Marks:
             if flags & (DONT_LOOPBACK if own else TAKEN):
                 run = None
             else:
-                if run is None or run.flags != flags:
+                if run is None or run.bits != flags:
                     run = Batch.__new__(Batch)
-                    run.first, run.flags, run.payloads = seqno, flags, []
+                    run.first, run.bits, run.payloads = seqno, flags, []
                     batches.append(run)
                 run.payloads.append(payload)
             seqno += 1

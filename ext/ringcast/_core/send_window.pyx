@@ -21,10 +21,14 @@ from ringcast._core.stamps cimport Stamps
 from ringcast._core.window cimport Window
 from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, PREFIX, RUN, check_prefix, pack_next
 
+cdef object Flag
+from ringcast.flags import Flag
+
 cdef enum:
     OVERHEAD = PREFIX + RUN + LENGTH                        # of one message alone in a datagram
 
 cdef double LONGEST = threading.TIMEOUT_MAX       # seconds
+cdef object NO_FLAGS = Flag(0)
 
 # What push() tells its caller to do.
 NOTHING = 0         # the message was taken, and others that wait will be framed with it
@@ -265,7 +269,7 @@ cdef class SendPort:
         self.last_dest = None
         return windows
 
-    def send(self, payload, dest=None, timeout=None, *, flags=0):
+    def send(self, payload, dest=None, timeout=None, *, flags=NO_FLAGS):
         """Send `payload` (bytes) to every member, or to the one member `dest`.
 
         `dest` is an Address or a name; None is every member, this one included. Returns
@@ -295,7 +299,7 @@ cdef class SendPort:
         if todo:
             self._after_push(todo, window, payload, dest, bits, timeout)
 
-    def try_send(self, payload, dest=None, *, flags=0):
+    def try_send(self, payload, dest=None, *, flags=NO_FLAGS):
         """Send `payload` as send() does, if there is room for it now. Return whether it
         was sent; False: the window of its stream is full.
 

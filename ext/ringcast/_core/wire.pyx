@@ -285,7 +285,7 @@ cdef class Arrivals:
         cdef list others = []
         cdef Batch batch
         for batch in self.batches:
-            if batch.flags:
+            if batch.bits:
                 others.append(batch)
                 continue
             stamps.c_fill(low, batch.first, <uint64_t> len(batch.payloads), batch.stamp)
@@ -410,7 +410,7 @@ cdef Batch read_batch(const Run *run, uint64_t skip, uint64_t count):
         PyList_SET_ITEM(payloads, <Py_ssize_t> k, item)
         payload += length
     batch.first = run.first + skip
-    batch.flags = run.flags
+    batch.bits = run.flags
     batch.stamp = run.sent_at
     batch.payloads = payloads
     return batch

@@ -113,7 +113,7 @@ HANDED_OUT: Iterator[Message] = iter(())    # for Outstanding.messages: the whol
 def slice_batch(batch: Batch, start: int, end: int) -> Batch:
     """Return messages `start` to `end` of a batch as a batch."""
     return Batch(batch.sender, batch.first + start, batch.payloads[start:end], batch.view_id,
-                 batch.dest, batch.flags, batch.stream, batch.sent_at[start:end].tobytes())
+                 batch.dest, batch.bits, batch.stream, batch.sent_at[start:end].tobytes())
 
 
 def last_messages(batch: Batch, count: int) -> list[Batch]:

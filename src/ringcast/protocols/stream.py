@@ -126,7 +126,7 @@ class Stream:
     def _hand(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
         """Make a batch for the application of messages with the same flags; of
         fragments, when a message is whole."""
-        if run.flags & FRAGMENT:
+        if run.bits & FRAGMENT:
             return self._assemble(run, deliveries, view_id, now)
         self.outstanding += len(run)
         deliveries.append(run.addressed(self.sender, self.dest, view_id, self,
@@ -141,10 +141,10 @@ class Stream:
         self.scans = 0
         handed, seqno = 0, run.first
         for fragment in run.payloads:
-            payload = self.reassembly.add(seqno, fragment, bool(run.flags & OOB), now)
+            payload = self.reassembly.add(seqno, fragment, bool(run.bits & OOB), now)
             if payload is not None:
                 self.outstanding += 1
-                flags, sent_at = run.flags & ~FRAGMENT, self.stamps.take(seqno, 1)
+                flags, sent_at = run.bits & ~FRAGMENT, self.stamps.take(seqno, 1)
                 deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest, flags,
                                         self, sent_at))
                 handed += 1
@@ -158,7 +158,7 @@ class Stream:
     def finish(self, batch: Batch) -> None:
         """The application has finished a batch of this stream."""
         self.outstanding -= len(batch)
-        if not batch.flags & OOB:
+        if not batch.bits & OOB:
             self._raise(batch.last)
         self._settle()
 

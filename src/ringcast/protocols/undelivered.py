@@ -15,8 +15,8 @@ def as_sent(runs: list[Batch], stamps: Stamps, local: Address, dest: Address | N
     remains of a message whose first fragments are not here has the flag INCOMPLETE."""
     batches = []
     for run in runs:
-        if run.flags & FRAGMENT:
-            flags = run.flags & ~FRAGMENT
+        if run.bits & FRAGMENT:
+            flags = run.bits & ~FRAGMENT
             batches += [Batch(local, (run.first + place) % MODULUS, [payload], view_id, dest,
                               flags | Flag.INCOMPLETE if is_rest else flags)
                         for place, payload, is_rest in rejoin(run.payloads)]

@@ -304,7 +304,7 @@ class Member:
         held back from the application."""
         if self.replica is not None:
             self.came = list(self.stack.effects.views), [
-                batch for batch in self.stack.effects.deliveries if not batch.flags & STATE]
+                batch for batch in self.stack.effects.deliveries if not batch.bits & STATE]
         return self.endpoint.take()
 
     def _replicate(self, replica: Replica, effects: Effects, now: Instant) -> None:

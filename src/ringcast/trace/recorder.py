@@ -199,18 +199,18 @@ class Recorder:
         conn_id, peer = None, None
         if batch.dest is not None:
             peer, conn_id = str(batch.dest), self._connection_of(batch)
-        if batch.flags & Flag.NO_RELIABILITY:
+        if batch.bits & Flag.NO_RELIABILITY:
             for count, nbytes, sent_at in runs_of(batch):
                 self._row(time, wall, "deliver", sender=str(batch.sender), peer=peer, count=count,
-                          flags=batch.flags, nbytes=nbytes, sent_at=sent_at)
+                          flags=batch.bits, nbytes=nbytes, sent_at=sent_at)
             return
         key = (sender, EVERYONE if batch.dest is None else batch.dest.incarnation, conn_id)
         first = self._position(sender, batch.first)
-        ord = None if batch.flags & UNORDERED else self.num_delivered.get(key, 0)
+        ord = None if batch.bits & UNORDERED else self.num_delivered.get(key, 0)
         for count, nbytes, sent_at in runs_of(batch):
             self._row(time, wall, "deliver", sender=str(batch.sender), peer=peer,
                       conn_id=signed_or_none(conn_id), first=first, last=first + count - 1,
-                      count=count, ord=ord, flags=batch.flags, nbytes=nbytes, sent_at=sent_at)
+                      count=count, ord=ord, flags=batch.bits, nbytes=nbytes, sent_at=sent_at)
             first += count
             ord = None if ord is None else ord + count
         if ord is not None:

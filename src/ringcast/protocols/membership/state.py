@@ -321,8 +321,8 @@ class StateTransfer(Layer):
         """Change what the stack delivers into what the application gets now. Return how
         many messages of it were held back before."""
         if effects.failures:
-            effects.failures = [batch for batch in effects.failures if not batch.flags & STATE]
-        if [batch for batch in effects.deliveries if batch.flags & STATE]:
+            effects.failures = [batch for batch in effects.failures if not batch.bits & STATE]
+        if [batch for batch in effects.deliveries if batch.bits & STATE]:
             effects.deliveries = self._take_all(effects.deliveries)
         if self.givings:
             self.passed_bytes += sum(batch.nbytes for batch in effects.deliveries)
@@ -414,9 +414,9 @@ class StateTransfer(Layer):
     def _take_all(self, deliveries: list[Batch]) -> list[Batch]:
         """Take the parts of a state out of what is delivered."""
         for batch in deliveries:
-            if batch.flags & STATE:
+            if batch.bits & STATE:
                 self._take(batch)
-        return [batch for batch in deliveries if not batch.flags & STATE]
+        return [batch for batch in deliveries if not batch.bits & STATE]
 
     def _take(self, batch: Batch) -> None:
         """Take parts of a state. What is of no use is finished at once."""
