@@ -99,7 +99,8 @@ def test_a_failure_is_listed_with_its_replay_and_status_1(monkeypatch, capsys):
     failed = Outcome(seed=5, check="gap", sentence="gap: somebody got it wrong", actions=9)
     shorter = Outcome(seed=5, check="gap", sentence="gap: shorter", actions=4)
     found = [failed, Outcome(seed=6, deliveries=99)]
-    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed, workers: iter(found))
+    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed, workers: (
+        each for each in found))
     monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome: shorter)
     assert command.run_all(range(5, 7), Settings(loss=0.2, options={"capacity": "3"}), 1) == 1
     said = capsys.readouterr().out
