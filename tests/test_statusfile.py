@@ -82,6 +82,16 @@ def test_a_channel_publishes_what_it_knows_and_removes_the_file_when_it_closes(s
     assert snapshots(group) == [] and not path.exists()
 
 
+def test_a_channel_that_is_closed_while_it_connects_leaves_no_file():
+    """A signal handler may close it at any moment."""
+    group = new_group()
+    with Channel(group, stack="inproc") as channel:
+        channel._publishing.close()
+        channel._publishing.open()
+        channel._publishing.hurry()
+        assert snapshots(group) == [] and channel._publishing.due == publishing.NEVER
+
+
 def test_a_channel_without_the_option_publishes_nothing(shared):
     with Channel(new_group(), stack="inproc", status_file=False):
         assert list(shared.iterdir()) == []

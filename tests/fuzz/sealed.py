@@ -27,7 +27,7 @@ def keys() -> Keys:
 
 def members() -> list[Seal]:
     """Two members that have met."""
-    pair = [Seal(keys(), number, bytes([number]) * ENTROPY) for number in (1, 2)]
+    pair = [Seal(keys(), number, bytes([number]) * ENTROPY, outside=[0]) for number in (1, 2)]
     for _ in range(3):
         for one, other in (pair, pair[::-1]):
             other.open(one.hellos(0), 0)

@@ -50,6 +50,7 @@ class Publishing:
         self._group, self._stack, self._place, self._is_sealed = group, stack, place, is_sealed
         self._endpoint, self._state, self._sending = endpoint, state, sending
         self._file: StatusFile | None = None
+        self._is_closed = False
         self._opened_at = 0
         self._past: deque[tuple[Instant, Status]] = deque()     # of the last second
         self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
@@ -62,17 +63,21 @@ class Publishing:
         self._writing = threading.Lock()
 
     def open(self) -> None:
-        """Make the file, if the option status_file is set."""
+        """Make the file, if the option status_file is set and nobody has closed the
+        channel meanwhile."""
         if not self._endpoint.config.status_file:
             return
         local = self._endpoint.local
-        try:
-            self._file = StatusFile(self._group, local.name, local.incarnation)
-        except (OSError, RingcastError) as error:
-            log.warning("%s: no status file: %s", local, error)
-            return
-        self._opened_at, self.due = time.time_ns(), 0
+        self._opened_at = time.time_ns()
         self._process = os.getpid(), statusfile.process("self")[1], statusfile.namespace()
+        with self._writing:
+            if self._is_closed:
+                return
+            try:
+                self._file = StatusFile(self._group, local.name, local.incarnation)
+                self.due = 0
+            except (OSError, RingcastError) as error:
+                log.warning("%s: no status file: %s", local, error)
 
     def note(self, effects: Effects) -> None:
         """Remember what happened in a turn, if it is for operators."""
@@ -176,8 +181,8 @@ class Publishing:
 
     def close(self) -> None:
         """Remove the file."""
-        self.due = NEVER
         with self._writing:
+            self.due, self._is_closed = NEVER, True
             if (file := self._take()) is not None:
                 with suppress(OSError):
                     file.close()
