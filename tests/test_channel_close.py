@@ -132,3 +132,13 @@ def test_who_closes_in_more_of_a_hurry_shortens_the_wait():
         with pytest.raises(ClosedError):
             a.send(b"more")
         assert b.fault is None
+
+
+def test_a_thread_whose_transport_was_closed_under_it_reports_no_fault(caplog):
+    """A thread of the application may still be in a turn, and close() does not wait for
+    it."""
+    with joined("A") as (channel,):
+        channel._closing.halt(None)
+        channel._closing.on_poll_error(ClosedError("this transport is closed"), polling=False)
+        assert channel._state.fault is None
+    assert "failed" not in caplog.text

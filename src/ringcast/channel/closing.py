@@ -26,6 +26,7 @@ from ringcast.channel.reentry import deadline_after
 from ringcast.channel.sending import Sending
 from ringcast.channel.state import State
 from ringcast.channel.threads import GRACE, Threads
+from ringcast.errors import ClosedError
 from ringcast.logs import log
 from ringcast.stack import Instant
 
@@ -190,9 +191,10 @@ class Closing:
     def on_poll_error(self, error: BaseException, polling: bool) -> None:
         """Raise what a signal handler raised in a thread of the application. Any other
         error is our own: log it and stop the channel, so that nobody waits for it."""
-        if self._state.closed:              # it was closed while the thread polled
-            return
-        is_application = threading.get_ident() in self._state.inside
+        state = self._state
+        if state.closed or (state.stopped and isinstance(error, ClosedError)):
+            return                          # its transport was closed while the thread polled
+        is_application = threading.get_ident() in state.inside
         if is_application and (polling or not isinstance(error, Exception)):
             raise error
         self.halt("the channel failed for a reason of its own, which is in the log; "
