@@ -266,7 +266,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return msgspec.structs.replace(self, max_datagram=largest, max_bundle_size=bundle)
 
 
-DEFAULTS = Config()                     # what transports use that are opened without a channel
+# What transports use that are opened without a channel. It is converted, as all others
+# are, while one thread imports this: two threads that make what msgspec knows of a type
+# at one time make the process crash.
+DEFAULTS = msgspec.convert({}, Config)
 
 
 def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:

@@ -276,6 +276,9 @@ class Entry(msgspec.Struct):
     time: int
 
 
+ENTRY = msgspec.json.Decoder(Entry)     # made here, as in statusfile.py
+
+
 class Folder(Watcher):
     """A folder that members share."""
 
@@ -343,4 +346,4 @@ class Folder(Watcher):
             return []
         if age > STALE or entry.name.endswith(".draft") or status.st_size > LARGEST_FILE:
             return []
-        return [msgspec.json.decode(Path(entry.path).read_bytes(), type=Entry).physical]
+        return [ENTRY.decode(Path(entry.path).read_bytes()).physical]
