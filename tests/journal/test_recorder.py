@@ -325,8 +325,10 @@ def test_a_full_disk_ends_a_recorder_and_no_acknowledged_message_is_lost(tmp_pat
     def limit_file_size():
         resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, 70_000))
 
-    recorder = ended(subprocess.Popen(command(path, port, capacity=1000), text=True,
-                                      stderr=subprocess.PIPE, preexec_fn=limit_file_size))
+    # The limit holds for every file of the process, so it has no status file.
+    recorder = ended(subprocess.Popen(command(path, port, capacity=1000, status_file="false"),
+                                      text=True, stderr=subprocess.PIPE,
+                                      preexec_fn=limit_file_size))
     publisher.connect()
     sender = threading.Thread(target=publisher.send_many, args=(payloads(count),))
     sender.start()
