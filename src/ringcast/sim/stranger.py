@@ -36,12 +36,12 @@ class Stranger:
             said = rng.choice(self.heard)
             if rng.random() < 0.3:
                 said = self._damaged(said)
-            self.cluster.at(self.cluster.now + rng.randrange(LATEST), self._say, said)
+            self.cluster.at(self.cluster.now + rng.randrange(LATEST), self._say, said, self.heard)
 
     def forget(self) -> None:
-        """Forget what was heard. A datagram of a former view that nobody has got yet is
-        not a repeat: whoever gets it may answer."""
-        self.heard.clear()
+        """Forget what was heard, and what was to be said of it. A datagram of a former
+        view that nobody has got yet is not a repeat: whoever gets it may answer."""
+        self.heard = []
 
     def _damaged(self, datagram: bytes) -> bytes:
         """Return a datagram with another byte, or another end."""
@@ -52,8 +52,8 @@ class Stranger:
         damaged[at] ^= 1 << self.rng.randrange(8)
         return bytes(damaged)
 
-    def _say(self, datagram: bytes) -> None:
+    def _say(self, datagram: bytes, heard: list[bytes]) -> None:
         living = self.cluster.living()
-        if living:
+        if living and heard is self.heard:
             self.num_said += 1
             self.rng.choice(living).arrive(datagram)
