@@ -5,9 +5,8 @@ src/ringcast/options.py, the options as type checkers and editors know them.
 
 A test generates both again and compares, so they stay true. The meaning of an option
 is its comment in config.py, that of a counter its declaration in status.py, that of a
-command its help. A field's comment may stand above the
-field, or beside it and go on below. A heading is a comment line that begins with a
-ruler of hyphens.
+command its help. A field's comment may stand above the field, or beside it and go on
+below. A heading is a comment line that begins with a ruler of hyphens.
 """
 
 import importlib

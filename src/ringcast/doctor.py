@@ -1,5 +1,5 @@
-"""What is wrong here: checks of a machine, an interface and a group, each with a
-sentence that says what was found and one that says what to do.
+"""Checks of a machine, an interface and a group: what is wrong here. Each
+gives a sentence that says what was found and one that says what to do.
 
 A check is a function that is given what was measured, so it can be tried with every
 fault. `measure` measures. It listens and sends only on the interface of the options,

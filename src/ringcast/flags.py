@@ -22,6 +22,8 @@ class Flag(enum.IntFlag):
     undelivered: its receiver had acknowledged the begin; the payload is the rest."""
 
 
+NO_FLAGS = Flag(0)
+
 FRAGMENT = int(Flag.INCOMPLETE)
 """The same bit inside a stream, on the wire and in traces: a fragment of a message that
 is larger than a datagram. (The compiled core has it in marks.pxd.)"""

@@ -1,5 +1,7 @@
 """Who is in the group, as one member sees it (MCAST.txt, "On reception of view V")."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ringcast.address import Address
@@ -58,3 +60,10 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
 
     def __str__(self) -> str:
         return f"[{self.id}: {', '.join(self.names)}]"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names with commas between them; of many the first `most`, and how many
+    more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

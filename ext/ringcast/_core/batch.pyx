@@ -15,10 +15,8 @@ from libc.string cimport memcpy
 from ringcast._core.payloads cimport is_last, shelve
 from ringcast._core.slots cimport list_items
 
-cdef object Flag
-from ringcast.flags import Flag
-
-cdef object NO_FLAGS = Flag(0)
+cdef object Flag, NO_FLAGS
+from ringcast.flags import NO_FLAGS, Flag
 
 
 @cython.final
@@ -47,7 +45,7 @@ cdef class Message:
 
     @property
     def flags(self):
-        """How it was sent: a ringcast.Flag."""
+        """Say how it was sent: a ringcast.Flag."""
         return named(self.bits)
 
     def __repr__(self):
@@ -97,7 +95,7 @@ cdef class Batch:
 
     @property
     def flags(self):
-        """How each message was sent: a ringcast.Flag."""
+        """Say how each message was sent: a ringcast.Flag."""
         return named(self.bits)
 
     @property

@@ -21,14 +21,13 @@ from ringcast._core.stamps cimport Stamps
 from ringcast._core.window cimport Window
 from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, PREFIX, RUN, check_prefix, pack_next
 
-cdef object Flag
-from ringcast.flags import Flag
+cdef object NO_FLAGS
+from ringcast.flags import NO_FLAGS
 
 cdef enum:
     OVERHEAD = PREFIX + RUN + LENGTH                        # of one message alone in a datagram
 
 cdef double LONGEST = threading.TIMEOUT_MAX       # seconds
-cdef object NO_FLAGS = Flag(0)
 
 # What push() tells its caller to do.
 NOTHING = 0         # the message was taken, and others that wait will be framed with it

@@ -24,7 +24,7 @@ from ringcast.channel.closing import to_instant
 from ringcast.channel.pauses import Pause, Steps
 from ringcast.config import Config
 from ringcast.digest import Digest
-from ringcast.flags import Flag
+from ringcast.flags import NO_FLAGS, Flag
 from ringcast.status import Status
 from ringcast.view import View
 
@@ -110,7 +110,7 @@ class Channel:
     # -------------------------------------------------------------------------------------- sending
 
     async def send(self, payload: bytes, dest: Address | str | None = None,
-                   timeout: float | None = None, *, flags: Flag = Flag(0)) -> None:
+                   timeout: float | None = None, *, flags: Flag = NO_FLAGS) -> None:
         """Send `payload`; see ringcast.Channel.send. It waits while the window is
         full."""
         if timeout is not None:
@@ -119,12 +119,12 @@ class Channel:
             await self._run(self._channel._sending.sending(payload, dest, timeout, flags))
 
     async def send_many(self, payloads: Sequence[bytes], dest: Address | str | None = None,
-                        timeout: float | None = None, *, flags: Flag = Flag(0)) -> None:
+                        timeout: float | None = None, *, flags: Flag = NO_FLAGS) -> None:
         """Send all `payloads`, in order; see ringcast.Channel.send_many."""
         await self._run(self._channel._sending.sending_many(payloads, dest, timeout, flags))
 
     def try_send(self, payload: bytes, dest: Address | str | None = None, *,
-                 flags: Flag = Flag(0)) -> bool:
+                 flags: Flag = NO_FLAGS) -> bool:
         """Send `payload` if there is room now; see ringcast.Channel.try_send."""
         return self._channel.try_send(payload, dest, flags=flags)
 

@@ -1,5 +1,5 @@
-"""What must hold of primary views: there is one row of them, in the order of their ids,
-and each has a majority of the one before.
+"""The rule of primary views: there is one row of them, in the order of their ids, and
+each has a majority of the one before.
 
 A view follows those in which its members were last, as far as these do not follow each
 other. If groups formed apart, that may be several. A first view follows none. It may be

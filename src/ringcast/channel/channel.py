@@ -57,7 +57,7 @@ from ringcast.digest import Digest
 from ringcast.discovery import Discovery, parse
 from ringcast.endpoint import Endpoint
 from ringcast.errors import ConfigError, RingcastError
-from ringcast.flags import Flag
+from ringcast.flags import NO_FLAGS, Flag
 from ringcast.logs import as_cause, log
 from ringcast.options import Options
 from ringcast.protocols import frag
@@ -299,7 +299,7 @@ class Channel(SendPort):
     # -------------------------------------------------------------------------------------- sending
 
     def send_many(self, payloads: Sequence[bytes], dest: Address | str | None = None,
-                  timeout: float | None = None, *, flags: Flag = Flag(0)) -> None:
+                  timeout: float | None = None, *, flags: Flag = NO_FLAGS) -> None:
         """Send all `payloads`, in order. One call costs less than many of `send`, whose
         arguments and errors it has.
 

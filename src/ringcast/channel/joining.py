@@ -15,6 +15,7 @@ from ringcast.channel.reentry import deadline_after, refuses_reentry
 from ringcast.channel.state import State
 from ringcast.channel.threads import Threads
 from ringcast.errors import ClosedError, JoinTimeoutError, RingcastError
+from ringcast.view import listed
 
 MOST_NAMED = 10                         # members that an error lists
 
@@ -60,9 +61,7 @@ class Joining:
                                or "the channel was closed while it joined; open a new one")
         endpoint, transfer = self._driver.endpoint, self._driver.endpoint.transfer
         present, enough = endpoint.members.present(), endpoint.config.min_members
-        names = ", ".join(present[:MOST_NAMED])
-        if len(present) > MOST_NAMED:
-            names += f" and {len(present) - MOST_NAMED} more"
+        names = listed(present, MOST_NAMED)
         if transfer.installed and transfer.is_holding:
             return JoinTimeoutError(
                 f"this member is in group {self._group!r} with {names}, and has not been given the "

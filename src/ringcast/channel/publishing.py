@@ -27,7 +27,7 @@ from ringcast.snapshot import Event, Rates, Snapshot, Waiting
 from ringcast.stack import Effects, Instant
 from ringcast.status import Status
 from ringcast.statusfile import StatusFile
-from ringcast.view import View
+from ringcast.view import View, listed
 
 PAUSE = 100_000_000         # nanoseconds between two snapshots, at least ...
 SHARE = 1000                # ... and so many times what one takes ...
@@ -157,21 +157,20 @@ class Publishing:
         since, before = past[0]
         if (seconds := (now - since) / 1e9) <= 0:
             return Rates()
-        to_all, to_one = status.multicast, status.unicast
-        all_before, one_before = before.multicast, before.unicast
+
+        def rate(count: Callable[[Status], int]) -> float:
+            return (count(status) - count(before)) / seconds
+
         return Rates(
-            sent=(to_all.hr - all_before.hr) / seconds,
-            delivered=(to_all.num_msgs_delivered - all_before.num_msgs_delivered
-                       + to_one.unicast_msgs_delivered
-                       - one_before.unicast_msgs_delivered) / seconds,
-            repeated=(to_all.xmit_rsps_sent - all_before.xmit_rsps_sent
-                      + to_one.unicast_xmit_rsps_sent
-                      - one_before.unicast_xmit_rsps_sent) / seconds,
-            requests=(to_all.xmit_reqs_sent - all_before.xmit_reqs_sent
-                      + to_one.unicast_xmit_reqs_sent
-                      - one_before.unicast_xmit_reqs_sent) / seconds,
-            duplicates=(to_all.num_duplicates - all_before.num_duplicates
-                        + to_one.unicast_duplicates - one_before.unicast_duplicates) / seconds)
+            sent=rate(lambda of: of.multicast.hr),
+            delivered=rate(lambda of: of.multicast.num_msgs_delivered
+                           + of.unicast.unicast_msgs_delivered),
+            repeated=rate(lambda of: of.multicast.xmit_rsps_sent
+                          + of.unicast.unicast_xmit_rsps_sent),
+            requests=rate(lambda of: of.multicast.xmit_reqs_sent
+                          + of.unicast.unicast_xmit_reqs_sent),
+            duplicates=rate(lambda of: of.multicast.num_duplicates
+                            + of.unicast.unicast_duplicates))
 
     def forget(self) -> None:
         """Give a forked child's copy up; the file is the parent's."""
@@ -197,7 +196,5 @@ def told(view: View) -> str:
     text = f"view {view.id}, {len(view)} members, led by {view.coordinator.name}"
     for word, members in (("joined", view.joined), ("left", view.left), ("absent", view.absent)):
         if members:
-            names = [member.name for member in members]
-            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-            text += f"; {word}: {', '.join(names[:MOST_NAMED])}{more}"
+            text += f"; {word}: {listed([member.name for member in members], MOST_NAMED)}"
     return text if view.primary else f"{text}; not primary"

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from ringcast.cli import INTERRUPTED
 from ringcast.cli.app import app
 from ringcast.cli.options import AsJson, printable
 from ringcast.cli.seen import Seen, look, nobody
@@ -62,20 +61,17 @@ def monitor_command(
     has a status file here.
     """
     follower = Follower()
-    try:
-        while True:
-            found = look(group)
-            if past and not found:
-                if not as_json:
-                    print(nobody(group))
-                raise typer.Exit(1)
-            for line in follower.news(found):
-                print(line.as_object() if as_json else line, flush=True)
-            if past:
-                return
-            time.sleep(PAUSE)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+    while True:
+        found = look(group)
+        if past and not found:
+            if not as_json:
+                print(nobody(group))
+            raise typer.Exit(1)
+        for line in follower.news(found):
+            print(line.as_object() if as_json else line, flush=True)
+        if past:
+            return
+        time.sleep(PAUSE)
 
 
 class Follower:

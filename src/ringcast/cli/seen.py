@@ -1,4 +1,4 @@
-"""What status files say about a group, and in which words: for `status`, `top` and
+"""Puts into words what status files say about a group, for `status`, `top` and
 `monitor`."""
 
 import time

@@ -9,7 +9,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ringcast.cli import INTERRUPTED
 from ringcast.cli.app import app
 from ringcast.cli.options import AsJson, printable
 from ringcast.cli.seen import Seen, clock, look, nobody, remarks, span
@@ -32,18 +31,15 @@ def status_command(
     With --json, print one object a line for each member. Exit status 1 if nobody of the
     group has a status file here. docs/reference.md says what each number means.
     """
-    try:
-        while True:
-            found = look(group)
-            if not found and not as_json:
-                print(nobody(group))
-            for seen in found:
-                print(as_object(seen) if as_json else "\n".join(lines(seen)), flush=True)
-            if not watch:
-                raise typer.Exit(0 if found else 1)
-            time.sleep(PAUSE)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+    while True:
+        found = look(group)
+        if not found and not as_json:
+            print(nobody(group))
+        for seen in found:
+            print(as_object(seen) if as_json else "\n".join(lines(seen)), flush=True)
+        if not watch:
+            raise typer.Exit(0 if found else 1)
+        time.sleep(PAUSE)
 
 
 def as_object(seen: Seen) -> str:

@@ -10,7 +10,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ringcast.cli import INTERRUPTED
 from ringcast.cli.app import app
 from ringcast.cli.options import printable
 from ringcast.cli.seen import Seen, look, nobody, remarks
@@ -37,13 +36,10 @@ def top_command(group: Annotated[str, typer.Argument(help="The group.")]) -> Non
             raise typer.Exit(1)
         console.print(page(group, found))
         return
-    try:
-        with Live(page(group, found), console=console, auto_refresh=False, screen=True) as live:
-            while True:
-                time.sleep(PAUSE)
-                live.update(page(group, look(group)), refresh=True)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+    with Live(page(group, found), console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            time.sleep(PAUSE)
+            live.update(page(group, look(group)), refresh=True)
 
 
 def page(group: str, found: Sequence[Seen]) -> Group:

@@ -131,6 +131,7 @@ from ringcast.spark.options import (
     ReadOptions,
     without_traceback,
 )
+from ringcast.view import listed
 
 PARTITION_ROWS = 1_000_000  # with far fewer, starting tasks costs more than reading (measured)
 PARTITION_BYTES = 192 << 20
@@ -435,8 +436,7 @@ def projection(schema: StructType, table: pa.Schema) -> pa.Schema:
 def _few(senders: Iterable[str]) -> str:
     """Return the first five senders, for a sentence."""
     names = sorted(senders)
-    rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + rest if names else "nobody"
+    return listed(names, 5) if names else "nobody"
 
 
 def _row_bytes(journals: Journals, copies: list[Copy]) -> float:

@@ -30,6 +30,7 @@ from ringcast.address import EVERYONE
 from ringcast.config import Config, nanoseconds
 from ringcast.protocols.membership.messages import PROBE, SUSPECTS, Empty, Suspects
 from ringcast.stack import Instant, Notice
+from ringcast.view import listed
 
 if TYPE_CHECKING:
     from ringcast.protocols.membership.layer import Membership
@@ -287,8 +288,7 @@ class Detection:
         """Return the names of members of the view, at most a few."""
         seats = self.layer.members
         names = sorted(seats[member].name for member in members if member in seats)
-        return ", ".join(names[:MOST_NAMED]) + (
-            f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+        return listed(names, MOST_NAMED)
 
     def _tell(self, now: Instant) -> None:
         """Tell everybody whom we suspect, and whom an operator here has excluded."""

@@ -60,6 +60,8 @@ EVENTS = 64         # handled between two readings of the clock; epoll takes tur
 EXACT = 10 * MILLISECOND                # shorter sleeps end on time
 LONGEST = 1_000_000 * MILLISECOND       # sleep, which is as good as for ever
 KIND_AT = 3                             # where the kind is in a datagram
+
+
 class TcpTransport(RefCountedTransport):
     """A `Transport` over TCP. Datagrams to a member arrive, once and in order, as long
     as `links` reports no new connection to it.

@@ -1,7 +1,6 @@
 """The verbs that say what must be so in a group: deliveries, windows, acks, views,
 datagrams, counters."""
 
-
 from ringcast._core.window import Window
 from ringcast.protocols.membership.layer import Membership
 from ringcast.protocols.multicast import mcast
