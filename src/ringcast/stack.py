@@ -326,6 +326,7 @@ class Stack:
         self.foreign = 0
         self.not_for_me = 0
         self.num_emptied = 0            # how often all that had arrived was handled
+        self.unread_at: Instant = 0     # when it was not, the last time
         self.layers = list(layers)
         self._delivering = [layer for layer in layers if type(layer).deliver is not Layer.deliver]
         self._timed = [layer for layer in layers if type(layer).deadline is not Layer.deadline]
@@ -396,6 +397,8 @@ class Stack:
         another group or not for this member are counted and dropped. `emptied` says
         that nothing more had arrived."""
         self.num_emptied += emptied
+        if not emptied:
+            self.unread_at = now
         packets, local = [], self.local.incarnation
         for datagram in datagrams:
             header = self.open(datagram)

@@ -554,6 +554,14 @@ MUTATIONS = [
     Mutation("open what comes from somebody who has not answered", "Seal._on_hello",
              "hello.answers.get(self.member) == self.challenge", "True",
              test=THREATS + "test_recorded_hellos_do_not_bring_a_dead_process_back"),
+    Mutation("form a group while others prove that they are there", "Seal._on_hello",
+             "self.was_asked = None, True", "self.was_asked = None, False",
+             test="tests/sim/test_forming.py::"
+                  "test_members_that_must_prove_first_that_they_are_there_form_one_group_too"),
+    Mutation("whoever sends on and on keeps a group from forming", "Discovery.is_calm_at",
+             "min(unread_at, self.began + MOST_UNREAD)", "unread_at",
+             test="tests/protocols/membership/test_membership.py::"
+                  "test_what_is_left_unread_keeps_a_group_from_forming_but_not_for_ever"),
     Mutation("open what a member sent before it answered", "Seal._learn",
              "Epoch(cipher, hello.numbers)", "Epoch(cipher, [0, 0, 0, 0])",
              test=THREATS + "test_what_was_said_before_a_member_started_does_not_open_there"),

@@ -4,7 +4,7 @@ scripted."""
 import pytest
 from forming_group import FormingGroup
 
-from ringcast.sim.network import MS
+from ringcast.sim.network import MS, Network
 
 STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
 
@@ -33,6 +33,14 @@ def coordinator(group):
 
 def test_members_that_start_at_once_form_one_group(group):
     assert [len(member.views) for member in group.living()] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_members_that_must_prove_first_that_they_are_there_form_one_group_too(stack):
+    """What they say of themselves comes after three HELLOs, so after the margin."""
+    group = Group("ABCDEFGH", stack, sealed=True, network=Network(delay=(20 * MS, 20 * MS))).start()
+    assert group.formed("ABCDEFGH")
+    assert [len(member.views) for member in group.living()] == [1] * 8
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -77,7 +77,7 @@ class MemberTransport:
     @property
     def emptied(self) -> bool:
         """Return whether nothing waits that has arrived."""
-        return not self.arrived
+        return not self.arrived and not (self.seal is not None and self.seal.was_asked)
 
     def take_links(self) -> list[int]:
         """Return the members with new connections since the last turn."""

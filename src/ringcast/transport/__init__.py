@@ -84,7 +84,9 @@ class Transport(Protocol):
 
     @property
     def emptied(self) -> bool:
-        """Return whether the last `poll` has left nothing of what had arrived."""
+        """Return whether the last `poll` has left nothing of what had arrived. A
+        transport that seals has left what was said by one who asks to be heard, and has
+        not proved yet that it is there."""
 
     def links(self) -> list[int]:
         """Return the members to which a new connection was made since the last call, in

@@ -92,7 +92,7 @@ class SealedTransport:
     @property
     def emptied(self) -> bool:
         """See `Transport.emptied`."""
-        return self._inner.emptied
+        return self._inner.emptied and not self._seal.was_asked
 
     def links(self) -> list[int]:
         """See `Transport.links`: members with a new connection that have answered, and

@@ -1,6 +1,7 @@
 """The membership layer alone: groups form, agree, heal, and exclude whom they
 should."""
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -44,6 +45,17 @@ def test_a_member_that_is_alone_forms_a_group_of_one_after_the_margin():
     world = World().start("A")
     assert world.run_until_one(5000) == pytest.approx(300, abs=2)
     assert world["A"].view.primary and world["A"].view.joined == (world["A"].address,)
+
+
+def test_what_is_left_unread_keeps_a_group_from_forming_but_not_for_ever():
+    """Anybody can fill a socket."""
+    world = World().start("A")
+    leave_unread = partial(world["A"].stack.receive, [], emptied=False)
+    for milliseconds in range(0, 20_000, 100):
+        world.at(milliseconds * MS, lambda: leave_unread(now=world.now))
+    world.run(5000)
+    assert world["A"].view is None
+    assert world.run_until_one(5000) == pytest.approx(300, abs=10)
 
 
 def test_members_that_start_together_form_one_view_at_once():

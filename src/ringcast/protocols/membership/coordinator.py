@@ -163,7 +163,7 @@ class Coordinator:
         discovery = layer.meeting.discovery
         discovery.drop_silent(now)
         if change is None:
-            if discovery.may_form(now):
+            if discovery.may_form(now, layer.stack.unread_at):
                 self.begin([layer.seat(), *discovery.candidates()], None, now)
         elif change.install is None and now - change.began >= JOINING:
             for member in change.missing():

@@ -4,9 +4,12 @@ A member without a view says SEEK to everybody, again and again. Whoever has a v
 lets it in. If nobody has one, one of those who seek forms the first view with all of
 them: the lowest of those for whom there are enough (min_members). It waits until it has
 heard nothing new for form_margin. So members that start together form one group and not
-several. Should two groups form all the same, they become one as soon as they hear of
-each other: as soon as one hears all members of the other, because otherwise they would
-part again. If some stay silent, it does not wait for ever.
+several. What has come and is not read yet may be of one who seeks, so it counts as new,
+but not for ever: anybody can send.
+
+Should two groups form all the same, they become one as soon as they hear of each other:
+as soon as one hears all members of the other, because otherwise they would part again.
+If some stay silent, it does not wait for ever.
 """
 
 from collections.abc import Collection
@@ -23,6 +26,7 @@ EAGER = 20              # SEEKs at seek_interval; later ones are rarer
 RARER = 4               # times seek_interval
 MOST_VIEWS = 8          # other views that are remembered
 PATIENCE = 100          # times seek_interval: how long to wait until all of another group are heard
+MOST_UNREAD = nanoseconds(5_000.0)      # for how long what is unread may keep us waiting
 
 
 class Found(NamedTuple):
@@ -50,6 +54,11 @@ class Discovery:
         self.next_seek: Instant | None = None
         self.num_seeks = 0
         self.changed: Instant = 0                       # when somebody came or went
+        self.began: Instant = 0
+
+    def begin(self, now: Instant) -> None:
+        """Look for others from now on."""
+        self.changed = self.began = now
 
     def seek(self, now: Instant) -> None:
         """Note that a SEEK is sent now."""
@@ -113,9 +122,15 @@ class Discovery:
         """Return the seats of those who seek, the lowest first."""
         return [found.seat for _, found in sorted(self.seekers.items())]
 
-    def may_form(self, now: Instant) -> bool:
+    def is_calm_at(self, unread_at: Instant) -> Instant:
+        """Return when we have heard nothing new for form_margin. `unread_at` is when
+        something was left unread last."""
+        waited = min(unread_at, self.began + MOST_UNREAD)
+        return max(self.changed, waited) + self.margin
+
+    def may_form(self, now: Instant, unread_at: Instant) -> bool:
         """Return whether we may form the first view of the group."""
-        if self.others or now - self.changed < self.margin:
+        if self.others or now < self.is_calm_at(unread_at):
             return False
         needs = {sender: found.min_members for sender, found in self.seekers.items()}
         needs[self.incarnation] = self.min_members

@@ -164,7 +164,7 @@ class Membership(Layer):
 
     def start(self, now: Instant) -> None:
         self.is_open = True
-        self.meeting.discovery.changed = now
+        self.meeting.discovery.begin(now)
         self.meeting.seek(now)
 
     def exclude(self, name: str, now: Instant) -> None:
@@ -514,7 +514,7 @@ class Membership(Layer):
             self.coordinator.coordinate(now)
         discovery, due = self.meeting.discovery, self.coordinator.due()
         if self.install is None and self.coordinator.change is None:
-            due.append(discovery.changed + discovery.margin)
+            due.append(discovery.is_calm_at(self.stack.unread_at))
         elif self.install is not None and (self.is_leaving or self.settling.is_waiting
                                            or self.promised > self.view_id):
             due.append(now + discovery.interval)

@@ -188,6 +188,7 @@ class Seal:
         self._asked: dict[int, None] = {EVERYONE: None}     # to be asked at once
         self._strangers: dict[int, None] = {}           # to be asked when it is time
         self._answers: dict[int, bytes] = {}            # challenges to be answered, by incarnation
+        self.was_asked = False                          # in `open`, by one who has not answered yet
         self._ask_after = 0
         self._allowance, self._refilled = BURST, 0
         self._linked: dict[int, None] = {}
@@ -273,7 +274,7 @@ class Seal:
         """Return what is in the datagrams that open: views that are valid until the
         next call. Call `hellos` afterwards."""
         opened: list[memoryview] = []
-        used = 0
+        used, self.was_asked = 0, False
         for datagram in datagrams:
             view = self._open_one(memoryview(datagram), used, now)
             if view is not None:
@@ -369,7 +370,7 @@ class Seal:
                 is_new or self._may_answer(now)):
             self._answers[sender] = hello.challenge
             if sender not in self.senders:
-                self._asked[sender] = None
+                self._asked[sender], self.was_asked = None, True
 
     def _learn(self, sender: int, epoch: int, hello: Hello) -> bool:
         """Open from now on what a sender seals that has answered our challenge. Return
