@@ -69,9 +69,11 @@ def test_a_datagram_of_another_group_is_foreign_whatever_its_check():
         assert not wire.is_foreign(foreign[:damaged] + b"\xff" + foreign[damaged + 1:], GROUP)
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 31, 32, 33, 100])
-def test_every_flipped_bit_and_every_truncation_is_found(size):
-    datagram = wire.make_datagram(3, GROUP, 77, 5, bytes(range(size)))
+@pytest.mark.parametrize("dest", [0, 5])
+@pytest.mark.parametrize("body", [bytes(200), *(bytes(range(size)) for size in (
+    0, 1, 7, 8, 15, 16, 17, 31, 32, 63, 64, 65, 100))], ids=lambda body: f"{sum(body)}")
+def test_every_flipped_bit_and_every_truncation_is_found(body, dest):
+    datagram = wire.make_datagram(3, GROUP, 77, dest, body)
     assert wire.open_datagram(datagram, GROUP) is not None
     for bit in range(len(datagram) * 8):
         damaged = bytearray(datagram)

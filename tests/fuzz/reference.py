@@ -5,12 +5,13 @@ import hashlib
 import struct
 
 MODULUS = 1 << 64
+MAGIC, VERSION = 0x4352, 2
 HEADER = 32
 RUN = struct.Struct("<QHHIq")
 CONNECTION = 40     # bytes before the runs of a connection: the header, and the conn-id
 OOB, FRAGMENT = 1, 8
 WIRE_FLAGS = OOB | FRAGMENT             # those that travel
-ODD = 0xD6E8FEB86659FD93
+ODD, SEED = 0xD6E8FEB86659FD93, 0x9E3779B97F4A7C15
 
 Run = tuple[int, int, list[bytes]]      # first seqno, flags, payloads
 
@@ -21,18 +22,19 @@ def mixed(x: int) -> int:
     return x ^ x >> 32
 
 
-def folded(x: int) -> int:
-    high, low = divmod(x * ODD, MODULUS)
+def folded(x: int, y: int) -> int:
+    high, low = divmod(x * y, MODULUS)
     return high ^ low
 
 
 def checksum(datagram: bytes) -> int:
-    """Return the check of all but the check itself: the lanes take the words in turn,
-    the last word padded by zeros."""
-    lanes = [0x9E3779B97F4A7C15 ^ len(datagram), *struct.unpack_from("<QQQ", datagram)]
+    """Return the check of all but the check itself: the lanes take pairs of words in
+    turn, the last pair padded by zeros."""
+    head = struct.unpack_from("<QQQ", datagram)
+    lanes = [SEED ^ len(datagram), *(folded(SEED ^ word, ODD) for word in head)]
     rest = datagram[HEADER:]
-    for word in struct.unpack(f"<{(len(rest) + 7) // 8}Q", rest + bytes(-len(rest) % 8)):
-        lanes = [*lanes[1:], folded(lanes[0] ^ word)]
+    for one, two in struct.iter_unpack("<QQ", rest + bytes(-len(rest) % 16)):
+        lanes = [*lanes[1:], folded(lanes[0] ^ one, ODD ^ two)]
     total = 0
     for lane in lanes:
         total = mixed((total + lane) % MODULUS)
@@ -49,7 +51,7 @@ def opened(datagram: bytes, group: int) -> tuple[int, int, int] | None:
     if len(datagram) < HEADER:
         return None
     magic, version, kind, its_group, sender, dest, check = struct.unpack_from("<HBBIQQQ", datagram)
-    if (magic, version, its_group) != (0x4352, 2, group) or check != checksum(datagram):
+    if (magic, version, its_group) != (MAGIC, VERSION, group) or check != checksum(datagram):
         return None
     return kind, sender, dest
 

@@ -2,9 +2,10 @@
 play that sends it.
 
 Members of different releases may share a group only as long as this holds. Whoever
-changes the wire format on purpose raises its version (wire.pyx) and records anew:
+changes the wire format of a release on purpose raises its version (wire.pyx). To record
+anew:
 
-    python tests/transcripts/test_wire_format.py > tests/transcripts/datagrams.tsv
+    PYTHONPATH=tests python tests/transcripts/test_wire_format.py > tests/transcripts/datagrams.tsv
 """
 
 import importlib
