@@ -98,7 +98,6 @@ def send_numbers(channel, count, step=500):
 
 
 @pytest.mark.prove
-@pytest.mark.timeout(600)
 def test_a_million_messages_through_a_thousand_cut_connections_without_retransmission(nakack):
     """The senders keep step with the cuts, so that every one hits a stream that
     flows."""

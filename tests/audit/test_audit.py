@@ -15,7 +15,7 @@ from ringcast.audit.synchrony import Paths
 from ringcast.trace import PART, VERSION, part_name
 from ringcast.trace.schema import SCHEMA
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # the fixtures audit some hundred traces
+pytestmark = pytest.mark.spark
 
 
 def gap(group):

@@ -19,7 +19,7 @@ from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 from ringcast.trace import PART
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # the fixtures audit some hundred traces
+pytestmark = pytest.mark.spark
 
 # The seed draws the incarnations, so no two runs have the same one.
 SEEDS = {"mcast-udp": range(8), "nakack2-tcp": range(20, 25), "nakack2-udp": range(40, 45),

@@ -30,7 +30,6 @@ def until(process, line):
 @pytest.mark.spark
 @pytest.mark.kill
 @pytest.mark.prove
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("stack", ["nakack2-tcp", pytest.param("mcast-udp", marks=pytest.mark.udp)])
 def test_the_traces_of_a_group_of_which_one_was_killed_pass(spark, tmp_path, start, stack):
     port = free_port()

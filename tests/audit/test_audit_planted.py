@@ -7,7 +7,7 @@ from planted_help import LEFT, Copy, kept
 from ringcast.audit.figures import figures
 from ringcast.audit.verdict import audit
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # the fixtures audit some hundred traces
+pytestmark = pytest.mark.spark
 
 # In the run that is kept A, B, C and D send. C sends something to D alone. D leaves,
 # and comes back.

@@ -6,7 +6,7 @@ from planted_help import CRASHED, Copy, kept
 
 from ringcast.audit.verdict import audit
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.spark
 
 # In the run that is kept A, B and C have view 1. B is cut off: A and C have a view 2,
 # and B another one alone. They meet in view 3, in which A crashes. B and C go to view

@@ -98,7 +98,6 @@ def test_ctrl_c_ends_a_measurement_and_its_members(command):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("words", "program", "number"), [
     (["audit", "traces"], b"SparkSubmit", 1),
     (["simulate", "--spark", "--loss", "0,0.01"], b"SparkSubmit", 1),

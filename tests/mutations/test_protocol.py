@@ -16,7 +16,6 @@ def test_applies(mutation):
     assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(path.read_text()))
 
 
-@pytest.mark.timeout(900)               # the rarest takes a minute of CPU, the machine may be busy
 @pytest.mark.parametrize("mutation", [
     pytest.param(mutation, id=mutation.name, marks=[] if mutation.test else pytest.mark.prove)
     for mutation in MUTATIONS])

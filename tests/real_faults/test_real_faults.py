@@ -5,7 +5,7 @@ view."""
 import pytest
 from namespaces import refusal
 
-pytestmark = [pytest.mark.faults, pytest.mark.kill, pytest.mark.timeout(600),
+pytestmark = [pytest.mark.faults, pytest.mark.kill,
               pytest.mark.skipif(bool(refusal()), reason=f"no network of namespaces: {refusal()}")]
 NAMES = "ABCDE"
 FULL = 0                # the rate of a full load: as many messages as find room

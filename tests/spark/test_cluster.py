@@ -17,7 +17,7 @@ from ringcast.sim.runs.run import Run
 from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
 
-pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.kill]
 
 MESSAGES = 4000
 TESTS = Path(__file__).parents[1]

@@ -23,7 +23,7 @@ from spark_help import start_query
 
 from ringcast import Channel, SendTimeoutError
 
-pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.kill, pytest.mark.spark]
 
 KILLS = {"driver": 5, "recorder": 15}
 PATIENCE = 120                              # seconds without any progress
