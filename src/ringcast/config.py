@@ -7,13 +7,18 @@ Names that the protocol texts have are the texts' own.
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from ringcast.errors import ConfigError
+
+# Stacks whose members may be different processes, and all stacks. What they
+# are made of is in stacks.py, which takes long to import.
+NETWORKED = ("mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp")
+STACK_NAMES = (*NETWORKED, "inproc")
 
 MAX_MEMBERS = 256   # a view, a table of members and an ack map stay small enough for one datagram
 MAX_NAME = 64       # bytes of UTF-8 in a member's name
@@ -278,8 +283,7 @@ def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:
     # Imported here, because Spark's workers may have no compiled core.
     from ringcast.stacks import STACKS
 
-    if not isinstance(stack, str) or stack not in STACKS:
-        raise ConfigError(f"there is no stack {stack!r}; choose one of {', '.join(STACKS)}")
+    check_stack(stack, STACKS)
     for name in options:
         if name not in Config.__struct_fields__:
             raise ConfigError(f"there is no option {name!r}; {suggestion(name)}")
@@ -291,6 +295,13 @@ def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:
                           "and range") from None
     check_xmit_interval(config.xmit_interval, stack)
     return config.fitted(MAX_DATAGRAM)
+
+
+def check_stack(stack: str, names: Collection[str]) -> None:
+    """Raise ConfigError for a stack that is not one of these."""
+    if not isinstance(stack, str) or stack not in names:
+        kind = " that connects processes" if names == NETWORKED else ""
+        raise ConfigError(f"there is no stack {stack!r}{kind}; choose one of {', '.join(names)}")
 
 
 def terms_of(stack: str, config: Config, more: tuple[str, ...] = ()) -> dict[str, str]:

@@ -15,9 +15,11 @@ from ringcast.config import (
     BULK_CHANNEL,
     HURRIED_CHANNEL,
     MAX_DATAGRAM,
+    NETWORKED,
     OF_FLUSH,
     OF_QUORUM,
     SEAL,
+    STACK_NAMES,
     Config,
     nanoseconds,
     terms_of,
@@ -206,7 +208,8 @@ STACKS = {
     "nakack2-tcp": StackSpec(Nakack2, TCP, {"xmit_interval": 0.0}),
     "inproc": StackSpec(Mcast, INPROC, {"form_margin": 20.0, "seek_interval": 5.0}),
 }
-NETWORKED = tuple(name for name, spec in STACKS.items() if not spec.carrier.is_local)
+assert tuple(STACKS) == STACK_NAMES
+assert tuple(name for name, spec in STACKS.items() if not spec.carrier.is_local) == NETWORKED
 
 
 def fitted(config: Config, stack: str, group: str, is_sealed: bool) -> Config:

@@ -1,5 +1,6 @@
 """`ringcast audit`: its output, its exit status, its files."""
 
+import json
 import re
 import subprocess
 import sys
@@ -55,6 +56,18 @@ def test_a_healthy_trace_passes_and_leaves_tables_and_a_page(spark, command, tra
 
 
 @pytest.mark.spark
+def test_an_audit_as_json_is_one_object_with_figures_that_are_numbers(spark, command, trace,
+                                                                      tmp_path):
+    status, said, _ = command(trace, "--skew", "0", "--json", "--tables", tmp_path / "tables")
+    known = json.loads(said)["audit"]           # one line, and nothing else
+    assert status == known["status"] == 0 and known["violations"] == known["doubts"] == []
+    assert known["verdict"].startswith("no promise was broken in ")
+    assert 0 < known["latency_s"]["p50"] <= known["latency_s"]["p99"] < known["seconds"]
+    assert sum(row["delivered"] for row in known["members"]) > 0
+    assert (tmp_path / "tables" / "views.parquet").exists()
+
+
+@pytest.mark.spark
 def test_a_broken_promise_is_status_1_and_names_the_message(spark, command, trace, tmp_path):
     """One delivery is left out of a trace, and what follows is numbered anew."""
     victim = None
@@ -71,6 +84,8 @@ def test_a_broken_promise_is_status_1_and_names_the_message(spark, command, trac
     status, said, _ = command(tmp_path, "--skew", "0", "--report", tmp_path / "page.html",
                               "--tables", tmp_path / "out")
     assert status == 1 and said.startswith("BROKEN: ")
+    known = json.loads(command(tmp_path, "--skew", "0", "--json")[1])["audit"]
+    assert known["status"] == 1 and known["violations"][0]["sender"] == victim["sender"]
     first = victim["first"]
     assert re.search(rf"message {first} of {victim['sender']} was ", said)
     violations = parquet.read_table(tmp_path / "out" / "violations.parquet")

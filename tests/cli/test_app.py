@@ -12,7 +12,10 @@ from ringcast.cli.app import COMMANDS, load
 SLOW = {"pyarrow", "numpy", "msgspec", "ringcast.channel", "ringcast.stacks", "ringcast.sim"}
 
 
-NOT_FOR_HELP = {"pyarrow", "numpy", "pandas", "pyspark", "plotly", "isal"}
+NOT_FOR_HELP = {"rich", "pydantic", "multiprocessing", "pyarrow", "numpy", "pandas", "pyspark",
+                "plotly", "isal", "ringcast.channel", "ringcast.stack", "ringcast.stacks",
+                "ringcast.transport", "ringcast.protocols.membership", "ringcast.sim.cluster",
+                "ringcast.journal.writer", "ringcast.audit.verdict", "ringcast.spark.session"}
 
 
 def modules_after(*words):
@@ -30,9 +33,10 @@ def test_what_calls_no_command_loads_nothing_slow(words):
     assert loaded & SLOW == set()
 
 
-@pytest.mark.parametrize("name", ["perf", "simulate", "members", "join", "keygen"])
-def test_the_help_of_what_keeps_no_tables_loads_nothing_for_tables(name):
-    loaded = modules_after(name, "--help")
+@pytest.mark.parametrize("words", [*([name] for name in COMMANDS), ["journal", "show"]],
+                         ids=" ".join)
+def test_a_help_loads_nothing_that_only_the_command_needs(words):
+    loaded = modules_after(*words, "--help")
     assert "typer" in loaded
     assert loaded & NOT_FOR_HELP == set()
 
@@ -73,6 +77,29 @@ def test_the_list_has_all_commands():
     listed = done.stdout.partition("Commands:\n")[2].splitlines()
     assert {line.split()[0]: line.split(maxsplit=1)[1] for line in listed if line} == {
         name: summary for name, (_, summary) in COMMANDS.items()}
+
+
+def test_a_word_too_many_is_told_with_the_whole_name_of_its_command():
+    done = ringcast("journal", "retire", "one", "two")
+    assert done.returncode == 2 and "Usage: ringcast journal retire " in done.stderr
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["keygen", "./keys//of.us"], "./keys//of.us holds a new secret"),
+    (["keygen", "file://{}/keys/of.us"], "file://{}/keys/of.us holds a new secret"),
+    (["perf", "--seconds", "12345678.5"], "--seconds 12345678.5 is outside 0.01 to 3,600"),
+    (["perf", "--size", "12345678"], "--size 12345678 is outside"),
+    (["perf", "--stack", "MCAST"], "there is no stack 'MCAST'; choose one of mcast-udp"),
+    (["members", "g", "--stack", "inproc"], "there is no stack 'inproc' that connects processes"),
+    (["simulate", "--stack", "inproc"], "there is no stack 'inproc' that connects processes"),
+    (["journal", "show", "./not//here/"], "there is no journal at ./not//here/: "),
+    (["record", "s3a://b/j", "--group", "g"], "s3a://b/j is not a path of this machine"),
+    (["demo", "--keep", "s3a://b/j"], "s3a://b/j is not a path of this machine"),
+    (["record", "j", "--group", "g", "--keep-for", "1.50h"], "not '1.50h'")])
+def test_what_was_typed_is_echoed_as_it_was_typed(words, says, tmp_path):
+    (tmp_path / "keys").mkdir()
+    done = ringcast(*(word.format(tmp_path) for word in words), cwd=tmp_path)
+    assert says.format(tmp_path) in " ".join((done.stdout + done.stderr).split())
 
 
 def test_an_option_before_the_command_does_not_hide_it():

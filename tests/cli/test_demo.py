@@ -11,9 +11,9 @@ from processes import ringcast
 
 from ringcast import Address, Batch, ConfigError
 from ringcast.cli.demo import flights
-from ringcast.cli.demo.command import DemoRun
 from ringcast.cli.demo.members import DemoPlan, Outcome, Verifier
 from ringcast.cli.demo.pipeline import rows_so_far
+from ringcast.cli.demo.run import DemoRun
 from ringcast.journal.offsets import Copy, position
 
 LATE = flights.announcements(1000)
@@ -157,8 +157,8 @@ def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
 
 @pytest.mark.parametrize(("options", "says"), [
     (["--stack", "nakack2-tcp", "--loss", "0.1"], "would not send them again"),
-    (["--stack", "nakack"], "'nakack' is not one of mcast-udp"),
-    (["--stack", "inproc"], "which connect processes"),
+    (["--stack", "nakack"], "no stack 'nakack' that connects processes; choose one of mcast-udp"),
+    (["--stack", "inproc"], "that connects processes"),
     (["--loss", "2"], "--loss"),
     (["--publishers", "0"], "--publishers"),
     (["--messages", "400000"], "--messages"),

@@ -13,6 +13,7 @@ from test_top import known
 
 from ringcast import statusfile
 from ringcast.cli.monitor import Follower, Line
+from ringcast.cli.options import json_line
 from ringcast.cli.seen import look
 from ringcast.snapshot import Event
 from ringcast.statusfile import Life, snapshots
@@ -77,7 +78,7 @@ def event(number):
 
 def test_names_and_texts_do_not_steer_the_terminal():
     line = Line(0, "\x1b[1m", "suspects", "\x1b", "\x1b", "\x1b")
-    assert "\x1b" not in str(line) and "\x1b" not in line.as_object()
+    assert "\x1b" not in str(line) and "\x1b" not in json_line(line.as_object()).decode()
 
 
 def test_the_command_shows_the_past_of_a_killed_member_and_ends():

@@ -26,16 +26,19 @@ def publisher(tmp_path):
         each.communicate()
 
 
-def test_a_publisher_publishes_until_a_signal_and_says_how_much(tmp_path, publisher):
+@pytest.mark.parametrize(("options", "says"), [
+    ([], "1,000 messages published\n"),
+    (["--json"], '{{"published": {{"messages": 1000, "path": "{}/o"}}}}\n')])
+def test_a_publisher_publishes_until_a_signal_and_says_how_much(tmp_path, publisher, options, says):
     port, outbox = free_port(), Outbox(tmp_path / "o")
     with Member(port=port) as member:
-        running = publisher(port=port)
+        running = publisher(*options, port=port)
         wait_for(lambda: outbox.is_served() and outbox.ledger() is not None)
         number = put(outbox, "q", 0, [b"%d" % number for number in range(1000)])
         wait_for(lambda: outbox.is_finished(number))
         running.send_signal(signal.SIGTERM)
         said, complained = running.communicate(timeout=PATIENCE)
-        assert (running.returncode, said, complained) == (0, "1000 messages published\n", "")
+        assert (running.returncode, said, complained) == (0, says.format(tmp_path), "")
         wait_for(lambda: member.channel.view.names == ("r",))       # nobody waits for its acks
         assert "was stopped" in outbox.status().state and not outbox.is_served()
 
@@ -88,4 +91,4 @@ def test_a_publisher_that_is_interrupted_while_it_joins_ends_at_once(tmp_path, p
 
 def test_a_stack_that_joins_no_processes_is_refused(tmp_path):
     run = ringcast("publish", tmp_path / "o", "--group", "g", "--stack", "inproc")
-    assert run.returncode == 2 and "which connect processes" in run.stderr
+    assert run.returncode == 2 and "that connects processes" in run.stderr

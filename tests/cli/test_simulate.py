@@ -1,5 +1,6 @@
 """`ringcast simulate`: its output, its exit status, its trace."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -13,7 +14,8 @@ import pyarrow.parquet as parquet
 import pytest
 from processes import RINGCAST, children, is_running, ringcast, wait_for
 
-from ringcast.cli import simulate as command
+from ringcast.campaign.points import Point
+from ringcast.cli.simulate import campaign, seeds as command
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Outcome, Run
 from ringcast.sim.runs.settings import Settings
@@ -70,7 +72,7 @@ def test_one_seed_prints_its_plan_and_gives_the_same_run_each_time():
     (["--set", "xmit_intervall=3"], "did you mean 'xmit_interval'"),
     (["--seed", "1", "--trace", "/proc/nowhere"], "cannot be written"),
     (["--set", "trace=x"], "--seed N --trace DIR"),
-    (["--stack", "inproc"], "no stack 'inproc' to simulate"),
+    (["--stack", "inproc"], "no stack 'inproc' that connects processes"),
     (["--stack", "mcast-tcp", "--loss", "0.1"], "give breaks"),
     (["--breaks", "2"], "no connections that could break"),
     (["--loss", "0,0.1"], "add --spark"),
@@ -107,6 +109,39 @@ def test_a_failure_is_listed_with_its_replay_and_status_1(monkeypatch, capsys):
     assert "FAILED  gap: shorter" in said
     assert "ringcast simulate --seed 5 --loss 0.2 --set capacity=3 --actions 4" in said
     assert "of which 1 failed and 0 had next to no traffic" in said
+
+
+def test_as_json_there_is_a_line_for_each_failure_and_one_for_the_sum(monkeypatch, capsys):
+    failed = Outcome(seed=5, check="gap", sentence="gap: somebody got it wrong", actions=9, cpu=0.5)
+    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed, workers: (
+        each for each in [failed, Outcome(seed=6, deliveries=99, counters={"num_lost": 3})]))
+    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome: outcome)
+    assert command.run_all(range(5, 7), Settings(loss=0.2), 1, as_json=True) == 1
+    failure, total = map(json.loads, capsys.readouterr().out.splitlines())
+    assert failure == {"failure": {
+        "seed": 5, "check": "gap", "sentence": "gap: somebody got it wrong",
+        "replay": "ringcast simulate --seed 5 --loss 0.2 --actions 9"}}
+    assert total["sum"] | {"runs": 2, "failed": 1, "deliveries": 99, "num_lost": 3,
+                           "cpu": 0.5} == total["sum"]
+
+
+def test_one_seed_as_json_is_what_its_text_says():
+    words = ["simulate", "--seed", "7", "--crashes", "1", "--members", "3"]
+    run = json.loads(ringcast(*words, "--json").stdout)["run"]
+    said = ringcast(*words).stdout
+    assert f"{run['deliveries']} deliveries, {run['events']} events" in said
+    assert f"fingerprint {run['fingerprint']:08x}" in said
+    assert (run["check"], run["replay"]) == ("", f"ringcast {shlex.join(words[:3])} --members 3 "
+                                                 "--crashes 1")
+
+
+def test_a_campaign_as_json_has_its_settings_and_its_sum(capsys):
+    point = Point(0.1, 8, 32_768, 3.0, 3, 3, 1e6, 1e6, 1e6, 0.5, 99.5, 0.1, 0.5)
+    campaign.print_result([point], [{"status": "died", "error": "it died", "replay": "again"}])
+    failure, setting, total = map(json.loads, capsys.readouterr().out.splitlines())
+    assert failure["failure"]["replay"] == "again"
+    assert setting["setting"]["capacity"] == 32_768 and setting["setting"]["p99"] == 99.5
+    assert total == {"sum": {"runs": 3, "failed": 1}}
 
 
 def test_a_replay_command_means_the_same_settings():

@@ -15,7 +15,7 @@ from channels import new_group
 from processes import RINGCAST, ringcast, wait_for
 from rich.console import Console
 
-from ringcast.cli import seen, top
+from ringcast.cli import live, seen
 from ringcast.cli.seen import Seen
 from ringcast.snapshot import Peer, Rates, Snapshot, Waiting
 from ringcast.status import InprocStatus, McastStatus, Status
@@ -98,7 +98,7 @@ def known(name, life=Life.RUNNING, age=0.0, **fields):
 def shown(*found, width=80):
     """What top shows, as text."""
     console = Console(file=io.StringIO(), width=width)
-    console.print(top.page("g", found))
+    console.print(live.picture(console, "g", found))
     return console.file.getvalue()
 
 
@@ -142,7 +142,7 @@ def test_names_from_elsewhere_do_not_steer_the_terminal():
 @pytest.mark.parametrize(("number", "text"), [
     (0, "0"), (999, "999"), (1000, "1.0k"), (12_345, "12.3k"), (999_950, "1.0M"), (5e13, "50000G")])
 def test_numbers_are_short(number, text):
-    assert top.short(number) == text
+    assert live.short(number) == text
 
 
 def test_top_in_a_terminal_is_live_until_ctrl_c_and_gives_the_screen_back(member):

@@ -6,7 +6,7 @@ import pytest
 from journals import A, B, open_journal, record, seqnos
 from typer.testing import CliRunner
 
-from ringcast.cli.journal import journal_app
+from ringcast.cli.journal.command import journal_app
 from ringcast.cli.retention_options import retention_of
 from ringcast.errors import ConfigError, JournalError
 from ringcast.journal.retention import Retention
@@ -45,7 +45,7 @@ def run(*arguments):
 def cells(output, first):
     """Return the cells of the table row that begins with `first`."""
     [line] = [line for line in output.splitlines() if re.match(rf"\W*{re.escape(first)}\b", line)]
-    return [cell.strip() for cell in line.strip("│").split("│")]
+    return re.split(r"  +", line.strip())
 
 
 def test_show_prints_ranges_losses_sizes_and_who_is_behind(path):

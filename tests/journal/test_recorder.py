@@ -276,16 +276,19 @@ def test_a_recorder_that_is_killed_several_times_keeps_every_message_once(tmp_pa
 
 
 @pytest.mark.udp
-def test_a_recorder_leaves_in_order_on_sigterm(tmp_path):
+@pytest.mark.parametrize(("options", "says"), [
+    ([], "100 messages recorded\n"),
+    (["--json"], '{{"recorded": {{"messages": 100, "path": "{}/j"}}}}\n')])
+def test_a_recorder_leaves_in_order_on_sigterm(tmp_path, options, says):
     port = free_port()
-    with subprocess.Popen(command(tmp_path / "j", port), stdout=subprocess.PIPE,
+    with subprocess.Popen(command(tmp_path / "j", port, *options), stdout=subprocess.PIPE,
                           text=True) as recorder:
         try:
             with publisher_to(port) as publisher:
                 publisher.send_many(payloads(100))
                 wait_for(lambda: publisher.status().multicast.num_unacked == 0)
                 recorder.send_signal(signal.SIGTERM)
-                assert recorder.communicate(timeout=PATIENCE)[0] == "100 messages recorded\n"
+                assert recorder.communicate(timeout=PATIENCE)[0] == says.format(tmp_path)
                 assert recorder.returncode == 0
         finally:
             recorder.kill()
@@ -393,7 +396,7 @@ def other_group(path):
     (nothing, "--set interface=192.0.2.1 --set insecure=true", "ip -4 address"),
     (nothing, "--keep-for 7", "--keep-for must be a whole number from 1 with a unit"),
     (nothing, "--keep-until-committed a/b", "subscription's name"),
-    (nothing, "--stack inproc", "which connect processes"),
+    (nothing, "--stack inproc", "that connects processes"),
     (nothing, "--set join_timeout=50 --set min_members=2", "1 of the 2 members"),
 ])
 def test_an_impossible_option_or_place_is_one_sentence_and_status_2(tmp_path, prepare, options,

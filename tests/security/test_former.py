@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from sealed_members import MS
 
+from ringcast.config import NETWORKED
 from ringcast.protocols.membership.messages import INSTALL, PREPARE
 from ringcast.protocols.security import keyring as keyrings
 from ringcast.protocols.security.keyring import Held, Keyring
@@ -14,7 +15,7 @@ from ringcast.protocols.security.seal import OLD_KEY
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.former import Former
-from ringcast.stacks import NETWORKED, OUTSIDE
+from ringcast.stacks import OUTSIDE
 
 
 class Listener(Former):

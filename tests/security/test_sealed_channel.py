@@ -12,7 +12,7 @@ from ports import free_port
 from processes import RINGCAST, wait_for
 
 from ringcast import Channel, ClosedError, JoinTimeoutError
-from ringcast.cli.members import ask
+from ringcast.cli.ask import ask
 from ringcast.secret import write_secret
 from ringcast.stacks import STACKS as STACK_SPECS
 from ringcast.status import by_name

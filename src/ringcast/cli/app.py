@@ -7,24 +7,28 @@ list of commands needs none of them, so it is here.
 import os
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import ringcast
 from ringcast.cli import INTERRUPTED
 from ringcast.cli.interrupts import end_java
 from ringcast.errors import RingcastError
 
+NAME = "ringcast"
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
-                  context_settings={"help_option_names": ["-h", "--help"]},
+                  context_settings=SETTINGS,
                   help="Reliable, ordered group messaging: watch it work, measure it, record the "
                        "messages of a group.")
 
 # The module of each command, and what the list says of it.
 COMMANDS = {
     "demo": ("ringcast.cli.demo.command", "Run the whole system on real data."),
-    "join": ("ringcast.cli.join", "Join a group at the terminal."),
+    "join": ("ringcast.cli.join.command", "Join a group at the terminal."),
     "members": ("ringcast.cli.members", "Show who is in a group, without joining it."),
     "status": ("ringcast.cli.status", "Show what members on this machine know."),
     "top": ("ringcast.cli.top", "Watch the members of a group on this machine."),
@@ -32,10 +36,11 @@ COMMANDS = {
     "doctor": ("ringcast.cli.doctor", "Find what keeps a group from working here."),
     "keygen": ("ringcast.cli.keygen", "Make the secret of a group."),
     "record": ("ringcast.cli.record", "Record the messages of a group in a journal."),
-    "journal": ("ringcast.cli.journal", "Show a journal, or remove what is not needed."),
+    "journal": ("ringcast.cli.journal.command", "Show a journal, or remove what is not needed."),
     "publish": ("ringcast.cli.publish", "Send the rows that Spark writes to a group."),
-    "audit": ("ringcast.cli.audit", "Prove from traces that a group kept its promise."),
-    "simulate": ("ringcast.cli.simulate", "Run groups in a simulated network, and check them."),
+    "audit": ("ringcast.cli.audit.command", "Prove from traces that a group kept its promise."),
+    "simulate": ("ringcast.cli.simulate.command",
+                 "Run groups in a simulated network, and check them."),
     "perf": ("ringcast.cli.perf.command", "Measure throughput and round trips here."),
 }
 
@@ -68,19 +73,38 @@ def load(words: list[str]) -> None:
 COMPLETED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 
 
+def is_completing() -> bool:
+    """Return whether a shell asks for completions."""
+    return "_RINGCAST_COMPLETE" in os.environ
+
+
 def words_given() -> list[str]:
     """Return the words of the command line: of this one, or of the one to complete."""
-    if "_RINGCAST_COMPLETE" not in os.environ:
+    if not is_completing():
         return sys.argv[1:]
     return next((os.environ[name] for name in COMPLETED if name in os.environ), "").split()[1:]
+
+
+def call(words: list[str]) -> None:
+    """Call the command that the first words name. Each of them would do it by itself,
+    but to read options that were not given takes as long as all else of a help."""
+    command, name = typer.main.get_command(app), NAME
+    while isinstance(command, TyperGroup) and words and words[0] in command.commands:
+        command, name = command.commands[words[0]], f"{name} {words[0]}"
+        words = words[1:]
+    command(words, prog_name=name, **SETTINGS)
 
 
 def run() -> None:
     """Run the command line. An error of ringcast becomes one sentence and exit status
     2."""
-    load(words_given())
+    words = words_given()
+    load(words)
     try:
-        app(prog_name="ringcast")
+        if is_completing():
+            app(prog_name=NAME)
+        else:
+            call(words)
     except RingcastError as error:
         print(f"ringcast: {error}", file=sys.stderr)
         sys.exit(2)

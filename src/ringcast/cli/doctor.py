@@ -1,18 +1,23 @@
 """`ringcast doctor`: what keeps a group from working here."""
 
-import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from ringcast import arguments, statusfile
 from ringcast.cli.app import app
-from ringcast.cli.members import ask
-from ringcast.cli.options import AsJson, SecretFile, Settings, StackName, printable, settings
+from ringcast.cli.options import (
+    AsJson,
+    SecretFile,
+    Settings,
+    StackName,
+    print_json,
+    printable,
+    settings,
+)
 from ringcast.config import configure
-from ringcast.doctor import examine, measure
-from ringcast.protocols.membership.messages import Present
+
+if TYPE_CHECKING:
+    from ringcast.protocols.membership.messages import Present
 
 MARKS = {"ok": "ok     ", "warning": "WARNING", "fault": "FAULT  "}
 
@@ -37,6 +42,10 @@ def doctor_command(
     files on this machine. With --json, print one object a line. Exit status 1 if it
     finds a fault.
     """
+    from ringcast import arguments, statusfile
+    from ringcast.cli.ask import ask
+    from ringcast.doctor import examine, measure
+
     arguments.text("group", group)
     chosen = settings(options)
     config = configure(chosen, stack)
@@ -49,7 +58,7 @@ def doctor_command(
     findings = examine(group, stack, config, measured, statusfile.snapshots(), answers)
     for finding in findings:
         if as_json:
-            print(json.dumps(msgspec.to_builtins(finding), ensure_ascii=False))
+            print_json(finding)
             continue
         print(f"{MARKS[finding.level]}  {finding.check}: {printable(finding.text)}")
         if finding.advice:

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import path
-from ringcast.secret import write_secret
+from ringcast.cli.options import path, typed
 
 
 @app.command("keygen")
@@ -21,5 +20,7 @@ def keygen_command(
     Bring it to all members by a way that nobody else reads, and give its path as
     --secret-file, or as the argument secret of a Channel.
     """
+    from ringcast.secret import write_secret
+
     write_secret(file)
-    print(f"{file} holds a new secret")
+    print(f"{typed(file)} holds a new secret")

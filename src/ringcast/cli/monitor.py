@@ -1,17 +1,16 @@
 """`ringcast monitor`: what happens in a group, as the members on this machine see
 it."""
 
-import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import AsJson, printable
+from ringcast.cli.options import AsJson, print_json, printable
 from ringcast.cli.seen import Seen, look, nobody
 from ringcast.statusfile import Life
 
@@ -29,11 +28,10 @@ class Line:
     whom: str
     text: str
 
-    def as_object(self) -> str:
-        """Return it as one line of JSON."""
-        return json.dumps({"at": self.at / 1e9, "member": self.member, "kind": self.kind,
-                           "who": self.who, "whom": self.whom, "text": self.text},
-                          ensure_ascii=False)
+    def as_object(self) -> dict[str, Any]:
+        """Return it for a program."""
+        return {"at": self.at / 1e9, "member": self.member, "kind": self.kind, "who": self.who,
+                "whom": self.whom, "text": self.text}
 
     def __str__(self) -> str:
         at = datetime.fromtimestamp(self.at / 1e9).strftime("%H:%M:%S.%f")[:-3]
@@ -68,7 +66,10 @@ def monitor_command(
                 print(nobody(group))
             raise typer.Exit(1)
         for line in follower.news(found):
-            print(line.as_object() if as_json else line, flush=True)
+            if as_json:
+                print_json(line.as_object())
+            else:
+                print(line, flush=True)
         if past:
             return
         time.sleep(PAUSE)

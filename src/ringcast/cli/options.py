@@ -1,29 +1,46 @@
-"""Options, the readers of their values, and the display of progress, for several
-commands."""
+"""Options, the readers of their values, and JSON, for several commands.
 
-from pathlib import Path
+All that is imported here is imported for the help of a command, too.
+"""
+
+import json
+from pathlib import Path, PosixPath
 from typing import Annotated, Any
 
+import msgspec
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ringcast.config import configure
+from ringcast.config import NETWORKED, check_stack, configure
 from ringcast.errors import ConfigError
 from ringcast.logs import printable as printable
 from ringcast.paths import local_path
-from ringcast.stacks import NETWORKED
 
-console = Console(stderr=True)          # progress and remarks; results go to standard output
+
+class TypedPath(PosixPath):
+    """A path that remembers how it was typed."""
+
+    typed: str
 
 
 def path(text: str) -> Path:
     """Return the local path that an argument names: the `parser` of every path
     argument."""
     try:
-        return local_path(text)
+        named = TypedPath(local_path(text))
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
+    named.typed = text
+    return named
+
+
+def typed(named: Path) -> str:
+    """Return a path as it was typed, for sentences."""
+    return getattr(named, "typed", str(named))
+
+
+def names(text: str) -> list[str]:
+    """Return the names in a list with commas between them."""
+    return [name for each in text.split(",") if (name := each.strip())]
 
 
 Settings = Annotated[list[str] | None, typer.Option(
@@ -35,9 +52,7 @@ Settings = Annotated[list[str] | None, typer.Option(
 def check_networked(stack: str) -> str:
     """Return the name of a stack that connects processes. Raises ConfigError for
     another one."""
-    if stack not in NETWORKED:
-        raise ConfigError(f"--stack {stack!r} is not one of {', '.join(NETWORKED)}, which connect "
-                          "processes")
+    check_stack(stack, NETWORKED)
     return stack
 
 
@@ -55,6 +70,16 @@ Discovery = Annotated[str, typer.Option(
     help="Where to look for members: multicast, hosts:HOST:PORT,HOST:PORT..., dns:NAME or "
          "folder:PATH.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+
+
+def json_line(value: Any) -> bytes:
+    """Return a value as one line of JSON, in UTF-8."""
+    return json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode(errors="replace")
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON, at once."""
+    print(json_line(value).decode(), flush=True)
 
 
 def check_loss(loss: float, stack: str, options: dict[str, Any]) -> None:
@@ -84,8 +109,3 @@ def settings(options: list[str] | None, flag: str = "--set") -> dict[str, Any]:
         chosen[name] = value
     return chosen
 
-
-def spinner(quiet: bool) -> Progress:
-    """Return the progress display of a command without an end; none if `quiet`."""
-    return Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-                    console=console, disable=quiet)

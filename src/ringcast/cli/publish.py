@@ -10,9 +10,18 @@ import typer
 
 from ringcast.cli import INTERRUPTED
 from ringcast.cli.app import app
-from ringcast.cli.options import SecretFile, Settings, StackName, path, settings, spinner
-from ringcast.outbox.owned import OwnedOutbox
-from ringcast.outbox.publisher import KEEP_PARTS, Publisher, channel_factory
+from ringcast.cli.options import (
+    AsJson,
+    SecretFile,
+    Settings,
+    StackName,
+    names,
+    path,
+    print_json,
+    settings,
+    typed,
+)
+from ringcast.outbox import KEEP_PARTS
 
 
 @app.command("publish")
@@ -30,6 +39,7 @@ def publish_command(
     secret_file: SecretFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
+    as_json: AsJson = False,
 ) -> None:
     """Send the rows that Spark writes with format("ringcast") to a group, exactly once
     and batch by batch. A write returns when all members have acknowledged it, among
@@ -37,8 +47,13 @@ def publish_command(
 
     The publisher ends on SIGINT (exit status 130) or SIGTERM (0). If it is killed at
     any moment and started again on the same directory, it continues without loss or
-    duplicates.
+    duplicates. With --json, print one object at the end: how many messages were
+    "published".
     """
+    from ringcast.cli.screen import spinner
+    from ringcast.outbox.owned import OwnedOutbox
+    from ringcast.outbox.publisher import Publisher, channel_factory
+
     stop = threading.Event()
     stopped_by: list[int] = []
 
@@ -51,16 +66,18 @@ def publish_command(
     config, join = channel_factory(group, name=name, stack=stack, secret=secret_file,
                                    **settings(options))
     with OwnedOutbox(outbox, group, config) as owned, spinner(quiet) as progress:
-        task = progress.add_task(f"publishing {outbox} to {group}")
+        task = progress.add_task(f"publishing {typed(outbox)} to {group}")
 
         def on_progress(total: int) -> None:
             progress.update(task, description=f"{group} has acknowledged {total:,} messages of "
-                                              f"{outbox}")
+                                              f"{typed(outbox)}")
 
-        names = [stripped for each in expect.split(",") if (stripped := each.strip())]
-        publisher = Publisher(owned, name, join, stop, expect=names, keep_parts=keep_parts,
+        publisher = Publisher(owned, name, join, stop, expect=names(expect), keep_parts=keep_parts,
                               on_progress=on_progress)
         publisher.run()
-    print(f"{publisher.acknowledged} messages published")
+    if as_json:
+        print_json({"published": {"messages": publisher.acknowledged, "path": str(outbox)}})
+    else:
+        print(f"{publisher.acknowledged:,} messages published")
     if signal.SIGINT in stopped_by:
         raise typer.Exit(INTERRUPTED)

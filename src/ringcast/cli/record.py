@@ -4,17 +4,26 @@ Spark reads."""
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringcast import Channel, ClosedError, View
 from ringcast.cli import INTERRUPTED
 from ringcast.cli.app import app
-from ringcast.cli.options import SecretFile, Settings, StackName, path, settings, spinner
+from ringcast.cli.options import (
+    AsJson,
+    SecretFile,
+    Settings,
+    StackName,
+    path,
+    print_json,
+    settings,
+    typed,
+)
 from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
-from ringcast.journal.recorder import close_soon, close_when_alone, connected, record, resume_of
-from ringcast.journal.writer import Journal
+
+if TYPE_CHECKING:
+    from ringcast import View
 
 
 @app.command("record")
@@ -35,6 +44,7 @@ def record_command(
     secret_file: SecretFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
+    as_json: AsJson = False,
 ) -> None:
     """Record the messages of a group: every message, once, in its sender's order. A
     message is on disk before it is acknowledged.
@@ -48,10 +58,24 @@ def record_command(
     The journal keeps all messages unless a --keep option is given. --keep-for and
     --keep-bytes remove messages beyond a limit. --keep-until-committed keeps those that
     the named streams have not committed; alone, it removes all others.
+
+    With --json, print one object at the end: how many messages were "recorded".
     """
+    from ringcast import Channel, ClosedError
+    from ringcast.cli.screen import spinner
+    from ringcast.journal.recorder import (
+        close_soon,
+        close_when_alone,
+        connected,
+        record,
+        resume_of,
+    )
+    from ringcast.journal.writer import Journal
+
+    place = typed(directory)
     retention = retention_of(keep_for, keep_bytes, keep_until_committed)
     with Journal(directory, group=group, recorder=name) as journal:
-        def on_view(view: View) -> None:
+        def on_view(view: "View") -> None:
             close_when_alone(channel, view)
 
         channel = Channel(group, name=name, stack=stack, durable=True, resume=resume_of(journal),
@@ -69,11 +93,11 @@ def record_command(
         try:
             with connected(channel), spinner(quiet) as progress:
                 is_member = True
-                task = progress.add_task(f"recording {group} to {directory}")
+                task = progress.add_task(f"recording {group} to {place}")
 
                 def on_progress(total: int) -> None:
                     progress.update(task, description=f"recorded {total:,} messages of {group} to "
-                                                      f"{directory}")
+                                                      f"{place}")
 
                 recorded = record(channel, journal, on_progress, retention=retention)
         except ClosedError:
@@ -82,6 +106,9 @@ def record_command(
             print("ringcast: stopped before it had joined the group; nothing was recorded",
                   file=sys.stderr)
             raise typer.Exit(128 + stopped_by[0]) from None     # as shells report that signal
-    print(f"{recorded} messages recorded")
+    if as_json:
+        print_json({"recorded": {"messages": recorded, "path": str(directory)}})
+    else:
+        print(f"{recorded:,} messages recorded")
     if signal.SIGINT in stopped_by:
         raise typer.Exit(INTERRUPTED)

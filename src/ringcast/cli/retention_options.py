@@ -1,13 +1,15 @@
 """The options for the retention of a journal, which several commands have."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringcast.errors import ConfigError
-from ringcast.journal.retention import Retention
 from ringcast.units import parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from ringcast.journal.retention import Retention
 
 KeepFor = Annotated[str | None, typer.Option(
     metavar="TIME", help="Remove messages that were delivered longer ago than this: a number with "
@@ -22,9 +24,11 @@ KeepUntilCommitted = Annotated[list[str] | None, typer.Option(
 
 
 def retention_of(keep_for: str | None, keep_bytes: str | None,
-                 names: Sequence[str] | None) -> Retention:
+                 names: Sequence[str] | None) -> "Retention":
     """Return the retention of the three options. Raises ConfigError for impossible
     values."""
+    from ringcast.journal.retention import Retention
+
     return Retention(_quantity("--keep-for", keep_for, parse_duration, "s, m, h, d"),
                      _quantity("--keep-bytes", keep_bytes, parse_size, "K, M, G, T"),
                      tuple(names or ()))

@@ -1,16 +1,15 @@
 """`ringcast status`: what the members of a group on this machine know, also of hung and
 dead ones."""
 
-import json
 import time
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import AsJson, printable
+from ringcast.cli.options import AsJson, print_json, printable
 from ringcast.cli.seen import Seen, clock, look, nobody, remarks, span
 from ringcast.status import numbers, sections
 
@@ -36,16 +35,19 @@ def status_command(
         if not found and not as_json:
             print(nobody(group))
         for seen in found:
-            print(as_object(seen) if as_json else "\n".join(lines(seen)), flush=True)
+            if as_json:
+                print_json(as_object(seen))
+            else:
+                print("\n".join(lines(seen)), flush=True)
         if not watch:
             raise typer.Exit(0 if found else 1)
         time.sleep(PAUSE)
 
 
-def as_object(seen: Seen) -> str:
-    """Return what is known of a member as one line of JSON."""
-    return json.dumps({"life": seen.life, "age": round(seen.age, 3), "state_now": seen.state,
-                       **msgspec.to_builtins(seen.snapshot)}, ensure_ascii=False)
+def as_object(seen: Seen) -> dict[str, Any]:
+    """Return what is known of a member, for a program."""
+    return {"life": seen.life, "age": round(seen.age, 3), "state_now": seen.state,
+            **msgspec.to_builtins(seen.snapshot)}
 
 
 def lines(seen: Seen) -> Iterator[str]:

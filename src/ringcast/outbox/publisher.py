@@ -32,6 +32,7 @@ from ringcast import (
     View,
 )
 from ringcast.config import Config, configure
+from ringcast.outbox import KEEP_PARTS
 from ringcast.outbox.owned import OwnedOutbox
 from ringcast.outbox.store import Status
 from ringcast.outbox.stream import Mark, Stream
@@ -46,7 +47,6 @@ STALL_TIMEOUT = 1.0         # without an ack, until the status names the slowest
 ANSWER_TIMEOUT = 1.0        # for what members say of a former stream; then they are asked again
 SWEEP_INTERVAL = 60.0       # between two searches for parts that no batch names
 STOP_TIMEOUT = 0.5          # that a publisher that is stopped waits for acks
-KEEP_PARTS = 86_400.0       # until a part that no batch names is removed
 
 Join = Callable[[Succession, Callable[[View], bool]], Channel]
 

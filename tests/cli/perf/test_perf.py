@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ringcast import ConfigError
 from ringcast.cli.app import app
-from ringcast.cli.perf import command, naive, run as perf_run
+from ringcast.cli.perf import measure, naive, run as perf_run
 from ringcast.cli.perf.member import Report
 from ringcast.cli.perf.plan import POOL, PerfPlan, StreamChecker
 from ringcast.cli.perf.run import RunError, run_once
@@ -175,8 +175,8 @@ def test_a_row_with_loss_is_complete_and_has_what_was_repeated():
     (["--members", 17], "--members 17 is outside 2 to 16"),
     (["--senders", "3"], "--senders '3' is neither a number from 1 to 2"),
     (["--senders", "some"], "--senders 'some' is neither"),
-    (["--batch", 0], "--batch 0 is outside 1 to 10000"),
-    (["--rate", 0], "--rate 0 is outside 1 to 1e+07"),
+    (["--batch", 0], "--batch 0 is outside 1 to 10,000"),
+    (["--rate", 0], "--rate 0 is outside 1 to 10,000,000"),
     (["--batch", 2, "--rate", 2], "--batch and --rate do not go together"),
     (["--rate", 10, "--size", 7], "with --rate, --size 7 is outside 8 to"),
     (["--loss", 1], "--loss 1 is outside 0 to 0.9"),
@@ -187,8 +187,8 @@ def test_a_row_with_loss_is_complete_and_has_what_was_repeated():
     (["--runs", 0], "--runs 0 is outside"),
     (["--timeout", 0], "--timeout 0 is outside"),
     (["--port", 0], "port"),
-    (["--stack", "nakack3-udp"], "--stack 'nakack3-udp' is not one of mcast-udp, mcast-tcp, "
-                                 "nakack2-udp, nakack2-tcp, inproc"),
+    (["--stack", "nakack3-udp"], "there is no stack 'nakack3-udp'; choose one of mcast-udp, "
+                                 "mcast-tcp, nakack2-udp, nakack2-tcp, inproc"),
     (["--stack", "nakack2-tcp", "--loss", 0.1],
      "nakack2-tcp without retransmission would not send them again"),
     (["--xmit-interval", 0], "mcast-udp needs it"),
@@ -213,13 +213,13 @@ def test_an_impossible_option_is_one_sentence_and_status_2(arguments, said):
 
 def test_the_standard_table_has_the_promised_rows():
     common = {"group": "", "seconds": 1, "timeout": 1}
-    plans = [command.plan_of(scenario, 100, "mcast-udp", common)
-             for scenario in command.scenarios({}, naive=True)]
+    plans = [measure.plan_of(scenario, 100, "mcast-udp", common)
+             for scenario in measure.scenarios({}, naive=True)]
     assert [plan.title for plan in plans] == [
         "100 B, 1 -> 1", "100 B, naive, 1 -> 1", "100 B, 1 -> 1, send_many of 100", "100 B, 1 -> 2",
         "100 B, 1 -> 3", "100 B, 1 -> 1, 5 % lost", "100 B, 3 of 3 send",
         "100 B, 1 -> 1, 10,000/s each"]
-    assert not any(scenario.naive for scenario in command.scenarios({}, naive=False))
+    assert not any(scenario.naive for scenario in measure.scenarios({}, naive=False))
 
 
 @pytest.mark.udp
@@ -244,10 +244,10 @@ def test_every_row_is_measured_with_each_stack():
 
 
 def test_without_retransmission_the_standard_row_with_loss_is_left_out():
-    lossy, both = command.Scenario(2, loss=0.05), ["nakack2-tcp", "mcast-tcp"]
-    assert command.stacks_for(lossy, both, {}) == ["mcast-tcp"]
-    assert command.stacks_for(lossy, both[:1], {"xmit_interval": 3.0}) == ["nakack2-tcp"]
-    assert command.stacks_for(command.Scenario(2), both, {}) == both
+    lossy, both = measure.Scenario(2, loss=0.05), ["nakack2-tcp", "mcast-tcp"]
+    assert measure.stacks_for(lossy, both, {}) == ["mcast-tcp"]
+    assert measure.stacks_for(lossy, both[:1], {"xmit_interval": 3.0}) == ["nakack2-tcp"]
+    assert measure.stacks_for(measure.Scenario(2), both, {}) == both
 
 
 # ------------------------------------------------------------------------- members that die or hang

@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 
 from ringcast.cli.app import app
 from ringcast.cli.perf import (
-    command,
+    measure,
     run as perf_run,
     table as perf_table,
     unicast as perf_unicast,
 )
+from ringcast.cli.perf.command import UNICAST_STACKS
 from ringcast.cli.perf.peers import ChannelPeer, Together
 from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.round_trip import END, RoundTripPeer, RoundTripPlan, Talker, percentiles
@@ -85,7 +86,7 @@ def test_rows_with_loss_are_complete_and_have_what_was_repeated():
     ([], {"1,000 B", "100 B"}, {"100 B"}), (["--size", "7,8"], {"7 B", "8 B"}, {"7 B", "8 B"})])
 def test_the_sizes_are_those_asked_for(given, throughput, round_trips, monkeypatch):
     plans = []
-    monkeypatch.setattr(command, "measure", lambda all_plans, runs: plans.extend(all_plans))
+    monkeypatch.setattr(measure, "measure", lambda all_plans, runs: plans.extend(all_plans))
     monkeypatch.setattr(perf_unicast, "sections", lambda *_: {})
     assert CliRunner().invoke(app, ["perf", "--unicast", *given]).exit_code == 0
     sizes = {kind: {plan.title.split(" B")[0] + " B" for plan in plans if type(plan) is kind}
@@ -109,7 +110,7 @@ def test_a_ratio_is_the_median_of_neighbours():
 
 
 def test_rows_are_compared_with_multicast_and_with_bare_sockets():
-    plans = perf_unicast.plans_of(perf_unicast.STACKS, [100, 50], [100, 50], 0.1,
+    plans = perf_unicast.plans_of(UNICAST_STACKS, [100, 50], [100, 50], 0.1,
                                   {"group": "", "seconds": 1, "timeout": 1})
     results = [[{**dict.fromkeys(FIGURES | TIMES, 0), "cores": {},
                  "delivered_per_second": 1 << number, "p50_us": 1 << number}]

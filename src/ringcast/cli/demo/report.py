@@ -12,7 +12,7 @@ from ringcast.cli.demo.members import Outcome
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from ringcast.cli.demo.command import DemoRun
+    from ringcast.cli.demo.run import DemoRun
 
 
 # Counters of Channel.status(), with the titles of their columns.

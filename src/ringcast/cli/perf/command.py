@@ -1,70 +1,21 @@
-"""`ringcast perf`: the throughput of a group on this machine, and its cost.
+"""`ringcast perf`: its options, and what its columns mean."""
 
-Every member is a process of its own, every message is one call of send(). A row counts
-only if every receiver got every message once and in order. The runs of all rows take
-turns, so that a noisy minute affects all rows, and a figure is the median.
-"""
-
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ringcast import MAX_PAYLOAD, ConfigError
 from ringcast.cli.app import app
-from ringcast.cli.options import SecretFile, check_loss, console
-from ringcast.cli.perf import unicast as perf_unicast
-from ringcast.cli.perf.plan import PerfPlan
-from ringcast.cli.perf.run import RunError, run_once
-from ringcast.cli.perf.steady import STAMP
-from ringcast.cli.perf.table import (
-    COLUMNS,
-    LEGEND,
-    Row,
-    Section,
-    about,
-    check_writable,
-    row_of,
-    show,
-    write_json,
-)
-from ringcast.config import configure
-from ringcast.secret import read_secret
-from ringcast.stacks import STACKS
+from ringcast.cli.options import SecretFile
+from ringcast.cli.perf.legends import MULTICAST, ROUND_TRIPS, UNICAST
+from ringcast.config import STACK_NAMES
 
 MAX_MEMBERS = 16
-MAX_SECONDS = 3600.0
-MAX_LOSS = 0.9
-MAX_BATCH = 10_000
-MAX_RATE = 10_000_000
-
-MULTICAST_LEGEND = f"""\
-{LEGEND}
-naive: plain Python that joins messages into 64 KB TCP writes; one sender, no membership, and no
-limit on waiting."""
-HELP_LEGENDS = [MULTICAST_LEGEND, "Throughput with --unicast. " + perf_unicast.THROUGHPUT_LEGEND,
-                "Round trips with --unicast. " + perf_unicast.ROUND_TRIP_LEGEND]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A row without the size of its messages."""
-
-    members: int
-    senders: int = 1
-    batch: int = 1
-    rate: int = 0
-    loss: float = 0.0
-    naive: bool = False
-
-
-SIZES = ["1000", "100"]
 STANDARD_STACKS = ("mcast-udp",)
-STANDARD = [Scenario(2), Scenario(2, naive=True), Scenario(2, batch=100), Scenario(3), Scenario(4),
-            Scenario(2, loss=0.05), Scenario(3, senders=3), Scenario(2, rate=10_000)]
+UNICAST_STACKS = ("mcast-udp", "inproc")
+SIZES = ["1000", "100"]                 # bytes, by default
+ROUND_TRIP_SIZE = "100"
+HELP_LEGENDS = [MULTICAST, "Throughput with --unicast. " + UNICAST,
+                "Round trips with --unicast. " + ROUND_TRIPS]
 
 
 @app.command(epilog="\n\n".join(legend.replace("\n", " ") for legend in HELP_LEGENDS))
@@ -82,15 +33,15 @@ def perf(
         help="Probability, 0 to 0.9, that a member loses a datagram that reached it.  "
              "[default: 0]")] = None,
     stack: Annotated[list[str] | None, typer.Option(
-        help=f"Stack of the group: {', '.join(STACKS)}. Repeat it, or give a list with commas, to "
-             "compare several in turns.  "
-             f"[default: mcast-udp; --unicast: {', '.join(perf_unicast.STACKS)}]")] = None,
+        help=f"Stack of the group: {', '.join(STACK_NAMES)}. Repeat it, or give a list with "
+             "commas, to compare several in turns.  "
+             f"[default: mcast-udp; --unicast: {', '.join(UNICAST_STACKS)}]")] = None,
     unicast: Annotated[bool, typer.Option(
         "--unicast", help="Measure messages to one member instead: throughput, compared with "
                           "multicast to a group with one receiver, and round trips.")] = False,
     size: Annotated[list[str] | None, typer.Option(
         help="Bytes of a message. Repeat it, or give a list with commas.  "
-             f"[default: 1000,100; round trips: {perf_unicast.ROUND_TRIP_SIZE}]")] = None,
+             f"[default: 1000,100; round trips: {ROUND_TRIP_SIZE}]")] = None,
     seconds: Annotated[float, typer.Option(help="Seconds of sending in each run.")] = 0.7,
     runs: Annotated[int, typer.Option(help="Runs of each row; the figures are their medians.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the payloads and of the loss.")] = 1,
@@ -151,167 +102,13 @@ def perf(
                     max_bytes=max_bytes, max_bundle_size=max_bundle_size,
                     bundle_delay=bundle_delay, ack_threshold=ack_threshold,
                     xmit_interval=xmit_interval)
-    within("--seconds", seconds, 0.01, MAX_SECONDS)
-    within("--runs", runs, 1, 1000)
-    within("--timeout", timeout, 0.1, MAX_SECONDS)
-    within("--loss", loss or 0, 0, MAX_LOSS)
-    row = row_asked_for(members, senders, batch, rate, loss)
-    chosen = stacks_of(stack or (perf_unicast.STACKS if unicast else STANDARD_STACKS))
-    for each in chosen:
-        configure(options, each)
-        check_loss(loss or 0, each, options)
-    common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed,
-              "options": options}
-    throughput_sizes = sizes(size or SIZES)
-    if rate is not None:
-        within("with --rate, --size", min(throughput_sizes), STAMP.size, MAX_PAYLOAD)
-    secret = None if secret_file is None else str(secret_file)
-    if secret is not None:
-        read_secret(secret)             # raises now if it cannot be used
-    if unicast:
-        only_multicast(members=members, senders=senders, batch=batch, rate=rate, naive=naive)
-        round_trip_sizes = sizes(size or [perf_unicast.ROUND_TRIP_SIZE])
-        plans = perf_unicast.plans_of(chosen, throughput_sizes, round_trip_sizes, loss or 0.0,
-                                      common | {"secret": secret})
-    else:
-        plans = [plan_of(scenario, each, name, common | {"secret": sealing})
-                 for each in throughput_sizes
-                 for scenario in scenarios(row, naive is not False)
-                 if not scenario.rate or each >= STAMP.size
-                 for name in stacks_for(scenario, chosen, options)
-                 for sealing in ([None] if scenario.naive or not secret else [None, secret])]
-    if json_file:
-        check_writable(json_file)
-    try:
-        results = measure(plans, runs)
-    except RunError as error:
-        print(f"ringcast perf: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
-    tables_of = perf_unicast.sections if unicast else multicast_sections
-    sections = tables_of(plans, results)
-    show(list(sections.values()), to_error=json_file == "-")
-    if json_file:
-        write_json(json_file, {**about(), "runs": runs, **common,
-                               **{name: section.rows for name, section in sections.items()}})
+    from ringcast.cli.perf.measure import measure_rows
+
+    measure_rows(options, members=members, senders=senders, batch=batch, rate=rate, loss=loss,
+                 stack=stack, unicast=unicast, size=size, seconds=seconds, runs=runs, seed=seed,
+                 naive=naive, timeout=timeout, json_file=json_file, secret_file=secret_file)
 
 
 def given(**properties: Any) -> dict[str, Any]:
     """Return the properties of a Channel that were given."""
     return {name: value for name, value in properties.items() if value is not None}
-
-
-def stacks_of(texts: Sequence[str]) -> list[str]:
-    """Return the names in the values of --stack. Raises ConfigError for an unknown
-    one."""
-    names = [name.strip() for name in ",".join(texts).split(",")]
-    for name in names:
-        if name not in STACKS:
-            raise ConfigError(f"--stack {name!r} is not one of {', '.join(STACKS)}")
-    return names
-
-
-def stacks_for(scenario: Scenario, chosen: Sequence[str], options: dict[str, Any]) -> list[str]:
-    """Return the stacks that a row is measured with: all that were chosen. The naive
-    bundle has no stack, and is measured once. A row with loss is for stacks that
-    retransmit."""
-    if scenario.naive:
-        return [STANDARD_STACKS[0]]
-    return [name for name in chosen if not scenario.loss
-            or configure(options, name).xmit_interval > 0]
-
-
-def within(option: str, value: float, low: float, high: float) -> None:
-    """Raise ConfigError unless low <= value <= high; NaN is outside."""
-    if not low <= value <= high:
-        raise ConfigError(f"{option} {value:g} is outside {low:g} to {high:g}")
-
-
-def only_multicast(**options: Any) -> None:
-    """Raise ConfigError if one of these options was given: with --unicast the number of
-    members is fixed."""
-    for name, value in options.items():
-        if value is not None:
-            raise ConfigError(f"--{name} and --unicast do not go together: one member sends to one "
-                              "other; leave out one of the two")
-
-
-def sizes(texts: Sequence[str]) -> list[int]:
-    """Return the numbers of bytes in the values of --size. Raises ConfigError for
-    anything else."""
-    found = []
-    for text in ",".join(texts).split(","):
-        if not text.strip().isdecimal():
-            raise ConfigError(f"--size {text!r} is not a number of bytes")
-        found.append(int(text))
-        within("--size", found[-1], 1, MAX_PAYLOAD)
-    return found
-
-
-def scenarios(row: dict[str, Any], naive: bool) -> list[Scenario]:
-    """Return the standard rows; or the one `row` that was asked for, and the naive
-    bundle with the same number of receivers."""
-    if not row:
-        return [scenario for scenario in STANDARD if naive or not scenario.naive]
-    scenario = Scenario(**{"members": 2} | row)
-    return [scenario, Scenario(scenario.members, naive=True)] if naive else [scenario]
-
-
-def row_asked_for(members: int | None, senders: str | None, batch: int | None, rate: int | None,
-                  loss: float | None) -> dict[str, Any]:
-    """Return what was said of a single row. Raises ConfigError if that cannot be."""
-    within("--members", members or 2, 2, MAX_MEMBERS)
-    number = None if senders is None else count_of(senders, members or 2)
-    row = given(members=members, senders=number, batch=batch, rate=rate, loss=loss)
-    for name, most in (("batch", MAX_BATCH), ("rate", MAX_RATE)):
-        within(f"--{name}", row.get(name, 1), 1, most)
-    if batch is not None and rate is not None:
-        raise ConfigError("--batch and --rate do not go together: at a steady rate each call sends "
-                          "one message; leave out one of the two")
-    return row
-
-
-def count_of(senders: str, members: int) -> int:
-    if senders == "all":
-        return members
-    if not senders.isdecimal() or not 1 <= int(senders) <= members:
-        raise ConfigError(f"--senders {senders!r} is neither a number from 1 to {members}, the "
-                          "members, nor all")
-    return int(senders)
-
-
-def plan_of(scenario: Scenario, size: int, stack: str, common: dict[str, Any]) -> PerfPlan:
-    return PerfPlan(members=scenario.members, senders=scenario.senders, batch=scenario.batch,
-                    rate=scenario.rate, loss=scenario.loss, naive=scenario.naive, size=size,
-                    stack=stack, **common)
-
-
-def multicast_sections(plans: Sequence[PerfPlan],
-                       results: Sequence[Sequence[Row]]) -> dict[str, Section]:
-    rows = [row_of(plan, runs) for plan, runs in zip(plans, results, strict=True)]
-    return {"rows": Section(COLUMNS, rows, MULTICAST_LEGEND)}
-
-
-def measure(plans: Sequence[PerfPlan], runs: int) -> list[list[Row]]:
-    """Run every plan `runs` times, in turns. Return for each plan the figures of its
-    runs. Raises RunError with the title of the row."""
-    figures: list[list[Row]] = [[] for _ in plans]
-    for index in turns(plans, runs):
-        try:
-            figures[index].append(run_once(plans[index]))
-        except RunError as error:
-            raise RunError(f"{plans[index].title}: {error}") from None
-    return figures
-
-
-def turns(plans: Sequence[PerfPlan], runs: int) -> Iterator[int]:
-    """Return the index of each plan, `runs` times around, and show a progress bar. The
-    bar is drawn between runs only, so as not to disturb them."""
-    columns = (TextColumn("{task.description:34}"), BarColumn(),
-               TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("", total=runs * len(plans))
-        for _ in range(runs):
-            for index, plan in enumerate(plans):
-                progress.update(task, description=plan.title, refresh=True)
-                yield index
-                progress.update(task, advance=1, refresh=True)

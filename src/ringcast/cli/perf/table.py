@@ -10,16 +10,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 import ringcast
 from ringcast import ConfigError
 from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.run import cores_available, limit, medians
-
-WIDTH = 180                             # of the table where the output is no terminal
+from ringcast.cli.screen import page, show_table
 
 Row = dict[str, Any]
 
@@ -63,14 +58,6 @@ COLUMNS = [
     CORES,
     Column("limited by", lambda row: row["limit"], words=True),
 ]
-LEGEND = """\
-sent/s: all senders together. delivered/s: at the slowest receiver; messages of all senders in
-order, its own included if it sends. p50, p99: at a steady rate, microseconds from before send()
-until the slowest receiver's callback had that share of the messages. retransmitted: messages sent
-again. requests: datagrams that request retransmission. blockings: sends that waited for room. CPU
-s/M: CPU seconds for a million messages, of the sender (if it only sends) and of the receiver that
-needs most. cores used: CPU time of each process by elapsed time. limited by: derived from these,
-and from the CPU time of other processes on the machine."""
 
 
 def shares(cores: dict[str, float]) -> str:
@@ -104,18 +91,13 @@ def ratio(name: str, ours: Sequence[Row], theirs: Sequence[Row]) -> float:
 def show(sections: Sequence[Section], to_error: bool) -> None:
     """Print the tables and their legends, to standard output unless the JSON goes
     there."""
-    output = Console(stderr=to_error)
-    if not output.is_terminal:
-        output = Console(stderr=to_error, width=WIDTH)
+    out = page(to_error)
     for section in sections:
-        table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-        table.add_column("row", no_wrap=True)
-        for column in section.columns:
-            table.add_column(column.heading, justify="left" if column.words else "right")
-        for row in section.rows:
-            table.add_row(row["title"], *(column.write(row) for column in section.columns))
-        output.print(table)
-        output.print(section.legend, markup=False, highlight=False)
+        words = [0, *(number for number, column in enumerate(section.columns, 1) if column.words)]
+        show_table(out, ["row", *(column.heading for column in section.columns)],
+                   [[row["title"], *(column.write(row) for column in section.columns)]
+                    for row in section.rows], words=words)
+        out.print(section.legend)
 
 
 def about() -> Row:

@@ -8,9 +8,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from ringcast.config import configure
+from ringcast.config import NETWORKED, check_stack, configure
 from ringcast.errors import ConfigError
-from ringcast.stacks import NETWORKED, STACKS
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FAULTS = ("crashes", "partitions", "pauses", "slow", "exclusions", "leaves", "jumps")
@@ -121,9 +120,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def _check_stack(self) -> None:
         """Raise ConfigError for a stack that cannot be simulated, and for faults that
         its transport cannot have."""
-        if self.stack not in NETWORKED:
-            raise ConfigError(f"there is no stack {self.stack!r} to simulate; choose one of "
-                              f"{', '.join(NETWORKED)}")
+        from ringcast.stacks import STACKS  # takes long, and the help needs only names
+
+        check_stack(self.stack, NETWORKED)
         is_lossless = STACKS[self.stack].is_lossless
         for name in RATES:
             if is_lossless and getattr(self, name):

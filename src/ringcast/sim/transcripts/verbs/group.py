@@ -10,7 +10,7 @@ come out.
 from typing import Any
 
 from ringcast._core.batch import Batch
-from ringcast.config import configure
+from ringcast.config import NETWORKED, configure
 from ringcast.protocols.seqnos import MODULUS, later, precedes
 from ringcast.sim.network import MS
 from ringcast.sim.transcripts.language import (
@@ -27,7 +27,6 @@ from ringcast.sim.transcripts.language import (
 )
 from ringcast.sim.transcripts.scripted import ANY, ScriptedCluster, ScriptedMember
 from ringcast.sim.transcripts.verbs import expectations, nakack2, network, unicast, window
-from ringcast.stacks import NETWORKED
 
 VERBS = Verbs()
 for each in (window, network, expectations, unicast, nakack2):

@@ -1,11 +1,11 @@
 """`ringcast simulate --spark`: a campaign, its progress, and its result."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,11 +14,11 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
-from ringcast import html_page as page
+from ringcast import html_page
 from ringcast.cli.interrupts import let_end_java, stopping
-from ringcast.cli.options import console
+from ringcast.cli.options import print_json, typed
+from ringcast.cli.screen import console, page, show_table
 from ringcast.config import configure
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.sim.runs.settings import Settings
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from ringcast.campaign.runs import Planned
 
-SEEDS = 3                       # of each combination
-LIMIT = 300.0                   # real seconds of a run
 MAX_LISTED = 20                 # failures that are printed; the results and the page have all
 
 Axes = dict[str, Sequence[Any]]
@@ -53,7 +51,7 @@ def split_axes(fixed: Settings, options: Mapping[str, str],
 
 def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None,
         results: Path | None, report: Path | None, limit: float,
-        conf: Mapping[str, str] | None = None) -> int:
+        conf: Mapping[str, str] | None = None, as_json: bool = False) -> int:
     """Run a campaign, print its result, and return the exit status: 1 if a run
     failed."""
     try:
@@ -65,7 +63,7 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
     if limit <= 0:
         raise ConfigError(f"--limit is {limit:g}; it is seconds, more than 0")
     if report is not None:
-        page.check()
+        html_page.check()
         if not report.parent.is_dir():
             raise ConfigError(f"the page cannot be written to {report}: there is no folder "
                               f"{report.parent}")
@@ -80,13 +78,25 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
         rows = kept.rows_of(each.name for each in runs)
         failures = [row for row in rows.select(["status", "error", "replay"]).to_pylist()
                     if row["status"] != OK]
-        show_failures(failures)
+        if not as_json:
+            show_failures(failures)
         if not is_whole:
-            where = (f"kept in {results}: the same command continues from there" if results
+            where = (f"kept in {typed(results)}: the same command continues from there" if results
                      else "lost; --results would keep them")
-            print(f"interrupted: {len(rows):,} of {len(runs):,} runs are {where}")
+            print(f"interrupted: {len(rows):,} of {len(runs):,} runs are {where}",
+                  file=sys.stderr if as_json else sys.stdout)
             raise KeyboardInterrupt
-        show_result(points(spark, rows), runs[0], failures, report)
+        found = points(spark, rows)
+        if as_json:
+            print_result(found, failures)
+        else:
+            show_result(found, failures)
+        if report is not None:
+            write_page(found, runs[0], failures, report)
+            if not as_json:
+                print(f"the page is {typed(report)}")
+        if not failures and not as_json:
+            print(f"no promise was broken in {sum(point.runs for point in found):,} runs")
     return int(bool(failures))
 
 
@@ -139,29 +149,38 @@ def show_failures(failures: Sequence[Mapping[str, str]]) -> None:
         print(f"and {len(failures) - MAX_LISTED:,} more")
 
 
-def show_result(points: Sequence[Any], one: "Planned", failures: Sequence[Mapping[str, str]],
-                report: Path | None) -> None:
-    """Print the table of recommended settings, and write the page."""
+def print_result(points: Sequence[Any], failures: Sequence[Mapping[str, str]]) -> None:
+    """Print the failures, the recommended settings and the sums as lines of JSON."""
+    from ringcast.campaign.points import choose, groups
+
+    for row in failures:
+        print_json({"failure": row})
+    for group in groups(points):
+        if (point := choose(group)) is not None:
+            print_json({"setting": point._asdict()})
+    print_json({"sum": {"runs": sum(point.runs for point in points), "failed": len(failures)}})
+
+
+def show_result(points: Sequence[Any], failures: Sequence[Mapping[str, str]]) -> None:
+    """Print the table of recommended settings."""
     from ringcast.campaign import report as campaign_report
     from ringcast.campaign.points import RULE
 
-    table = Table(title=campaign_report.HEADING, title_justify="left", box=None)
-    for title in campaign_report.TITLES:
-        table.add_column(title, justify="right")
-    for cells in campaign_report.recommendations(points):
-        table.add_row(*cells)
-    wide = Console(width=160, highlight=False)
-    wide.print(table)
-    wide.print(RULE, markup=False)
-    print(campaign_report.verdict(points, len(failures)))
-    if report is not None:
-        try:
-            campaign_report.write(report, points, one,
-                                  [(row["status"], row["error"], row["replay"])
-                                   for row in failures])
-        except OSError as error:
-            raise ConfigError(f"the page cannot be written to {report}: "
-                              f"{error.strerror or error}") from None
-        print(f"the page is {report}")
-    if not failures:
-        print(f"no promise was broken in {sum(point.runs for point in points):,} runs")
+    out = page()
+    show_table(out, campaign_report.TITLES, campaign_report.recommendations(points),
+               title=campaign_report.HEADING, words=())
+    out.print(RULE)
+    out.print(campaign_report.verdict(points, len(failures)))
+
+
+def write_page(points: Sequence[Any], one: "Planned", failures: Sequence[Mapping[str, str]],
+               report: Path) -> None:
+    """Write the page. Raises ConfigError if that fails."""
+    from ringcast.campaign import report as campaign_report
+
+    try:
+        campaign_report.write(report, points, one,
+                              [(row["status"], row["error"], row["replay"]) for row in failures])
+    except OSError as error:
+        raise ConfigError(f"the page cannot be written to {report}: "
+                          f"{error.strerror or error}") from None

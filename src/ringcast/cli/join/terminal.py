@@ -1,7 +1,6 @@
-"""`ringcast join`: a member at a terminal, or in a pipeline."""
+"""A member at a terminal, or in a pipeline."""
 
 import base64
-import json
 import os
 import select
 import signal
@@ -10,58 +9,19 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from ringcast import Batch, Channel, ClosedError, Message, NoQuorumError, View
-from ringcast.cli.app import app
-from ringcast.cli.options import (
-    AsJson,
-    Discovery,
-    SecretFile,
-    Settings,
-    StackName,
-    printable,
-    settings,
-)
+from ringcast.cli.options import json_line, printable
 
 GLANCE = 0.1            # seconds after which a terminal without input sees why it should end
 PATIENCE = 5.0          # seconds until the last messages are shown, or acknowledged by all
 MOMENT = 0.5            # seconds for that after Ctrl-C
 LARGEST_READ = 1 << 16
-
-
-@app.command("join")
-def join_command(
-    group: Annotated[str, typer.Argument(help="The group to join.")],
-    name: Annotated[str | None, typer.Option(
-        help="The name of this member; no two members have the same.",
-        show_default="host, process and a random part")] = None,
-    as_json: AsJson = False,
-    stack: StackName = "mcast-udp",
-    discovery: Discovery = "multicast",
-    partition: Annotated[str, typer.Option(
-        help="What goes on when the group comes apart: merge, every part; or primary, only the "
-             "part with the majority.")] = "merge",
-    secret_file: SecretFile = None,
-    options: Settings = None,
-) -> None:
-    """Join a group, and show its messages and views as they come. Each line of standard
-    input is sent to everybody.
-
-    At the end of the input, or on SIGINT or SIGTERM, leave the group. With --json,
-    print one object a line: a "view" with "id", "members", "coordinator", "joined",
-    "left" and "primary", or a "message" with "sender", "seqno" and "payload". A payload
-    that is no UTF-8 is "payload_base64", and a message to this member alone has "dest".
-    With --partition primary, lines wait while this member is cut off from the majority.
-    """
-    Terminal(as_json).run(partial(Channel, group, name=name, stack=stack, discovery=discovery,
-                                  secret=secret_file,
-                                  **{"partition": partition} | settings(options)))
 
 
 class Terminal:
@@ -177,7 +137,7 @@ class Terminal:
                     printable(message.payload.decode(errors="backslashreplace"))))
 
     def _write_json(self, line: dict[str, Any]) -> None:
-        self._write(json.dumps(line, ensure_ascii=False).encode(errors="replace") + b"\n")
+        self._write(json_line(line) + b"\n")
 
     def _write_text(self, text: Text) -> None:
         with self.page.capture() as capture:

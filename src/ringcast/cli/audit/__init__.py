@@ -1,0 +1,1 @@
+"""`ringcast audit`: its options, and what it shows."""

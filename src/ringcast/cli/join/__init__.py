@@ -1,0 +1,1 @@
+"""`ringcast join`: its options, and the member at the terminal."""

@@ -1,0 +1,1 @@
+"""`ringcast journal`: its options, and what it shows."""

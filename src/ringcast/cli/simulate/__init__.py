@@ -1,0 +1,1 @@
+"""`ringcast simulate`: its options, runs of seeds, campaigns on Spark."""

@@ -1,0 +1,166 @@
+"""`ringcast simulate`: run whole groups in a simulated network, one for each seed, on
+all cores. A failure is printed with the command that replays it."""
+
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
+import typer
+
+from ringcast.cli.app import app
+from ringcast.cli.options import AsJson, Conf, Master, Settings as Options, path, settings
+from ringcast.errors import ConfigError
+from ringcast.sim.runs.replay import DEFAULTS
+from ringcast.sim.runs.settings import Settings, pick
+
+SEEDS = 1000
+CAMPAIGN_SEEDS = 3                      # of each combination
+LIMIT = 300.0                           # real seconds of a run of a campaign
+AXES = {"loss": float, "members": int}  # settings that may have several values in a campaign
+
+
+class Several(tuple[Any, ...]):
+    """The values of one option, given as a list with commas."""
+
+
+def several(kind: Callable[[str], Any]) -> Callable[[str], Several]:
+    """Return a parser of lists of such values."""
+    def parse(text: str) -> Several:
+        try:
+            return Several(kind(value) for value in text.split(","))
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not a number, nor several with commas between "
+                                     "them.") from None
+
+    return parse
+
+
+def only(values: Several | None, name: str) -> Any:
+    """Return the one value of an option. Raise ConfigError for several values, which
+    only a campaign takes."""
+    if values is not None and len(values) > 1:
+        raise ConfigError(f"--{name} has several values, which is for a campaign; add --spark, "
+                          "or give one")
+    return values[0] if values else None
+
+
+def setting(name: str, hint: Any) -> inspect.Parameter:
+    """Return the option of the command for a field of Settings."""
+    kind, text = get_args(hint)
+    details: dict[str, Any] = {}
+    if name in AXES:
+        kind, number = Several | None, AXES[name]
+        details = {"parser": several(number), "metavar": {int: "INTEGER", float: "FLOAT"}[number]}
+    option = typer.Option(help=text.meaning, show_default=text.default, **details)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY,
+                             default=getattr(DEFAULTS, name), annotation=Annotated[kind, option])
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of Settings, behind --trace."""
+    hints = get_type_hints(Settings, include_extras=True)
+    options = [setting(name, hint) for name, hint in hints.items() if name != "options"]
+    own = list(inspect.signature(command).parameters.values())[:-1]     # without **given
+    place = [each.name for each in own].index("trace") + 1
+    signature = inspect.Signature([*own[:place], *options, *own[place:]])
+    command.__signature__ = signature           # type: ignore[attr-defined]
+    command.__annotations__ |= {each.name: each.annotation for each in options}
+    return command
+
+
+@app.command("simulate")
+@with_settings
+def simulate_command(
+    *,
+    seeds: Annotated[int | None, typer.Option(
+        help="How many runs; with --spark, of each combination.",
+        show_default=f"{SEEDS}; with --spark {CAMPAIGN_SEEDS}")] = None,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    seed: Annotated[int | None, typer.Option(
+        help="Run this seed alone and show what happens in it.")] = None,
+    actions: Annotated[int | None, typer.Option(
+        help="With --seed: perform only the first so many actions of its plan.")] = None,
+    trace: Annotated[Path | None, typer.Option(
+        parser=path, metavar="DIR",
+        help="With --seed: write the events of the run to this directory, for ringcast "
+             "audit.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes.",
+                                                show_default="one for each core")] = None,
+    spark: Annotated[bool, typer.Option(
+        "--spark", help="A campaign on Spark: measure every combination of --loss, --members, "
+                        "--set capacity= and --set xmit_interval=, each with several values, as "
+                        "in --loss 0,0.01.")] = False,
+    results: Annotated[Path | None, typer.Option(
+        parser=path, help="With --spark: keep a row for each run in this folder, as Parquet. A run "
+                          "that has a row already is not repeated.")] = None,
+    report: Annotated[Path | None, typer.Option(
+        parser=path, help="With --spark: write the answer to this HTML page, with "
+                          "heat-maps.")] = None,
+    limit: Annotated[float | None, typer.Option(
+        help="With --spark: real seconds that a run may take. A longer one is ended and reported.",
+        show_default=f"{LIMIT:g}")] = None,
+    master: Master = None,
+    conf: Conf = None,
+    options: Options = None,
+    as_json: AsJson = False,
+    **given: Any,
+) -> None:
+    """Run groups in a simulated network, and check after every event that no promise is
+    broken.
+
+    Each seed draws a group, its windows and intervals, its load, and its faults:
+    members die at single steps of an agreement, and groups come apart and become one
+    again. What you give here is not drawn, but the same for all seeds. The same seed
+    with the same options is the same run, bit for bit. After the faults the network
+    heals, and all that is owed must happen within a stated time. Exit status 1 if a run
+    failed. Each failure is listed with the shortest prefix of its plan that still
+    fails, and with the command that replays it.
+
+    With --spark, runs with a steady load are spread over the cores of this machine or a
+    cluster, for every combination of loss, group size, capacity and xmit_interval. The
+    answer says which capacity and interval to take for each loss and group size.
+
+    With --json, print one object a line: a "run" for --seed, else each "failure", with
+    --spark each recommended "setting", and at the end the "sum".
+    """
+    axes = {name: given.pop(name) for name in AXES}
+    fixed = Settings(**given)
+    seeds = int(pick(seeds, CAMPAIGN_SEEDS if spark else SEEDS))
+    if seeds < 1:
+        raise ConfigError(f"--seeds is {seeds}; at least one is needed")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers is {workers}; at least one is needed")
+    if spark:
+        if seed is not None or actions is not None or trace is not None:
+            raise ConfigError("--seed, --actions and --trace are for one run, and --spark is for "
+                              "many; leave one of them out")
+        from ringcast.cli.simulate import campaign
+
+        fixed, axes = campaign.split_axes(fixed, settings(options), **axes)
+        if workers is not None and master is not None:
+            raise ConfigError("--workers is for this machine, and --master names another place to "
+                              "run; leave one of them out")
+        master = f"local[{workers}]" if workers else master
+        raise typer.Exit(campaign.run(
+            fixed, axes, range(first, first + seeds), master=master, conf=settings(conf, "--conf"),
+            results=results, report=report, limit=pick(limit, LIMIT), as_json=as_json))
+    for name, value in {"results": results, "report": report, "limit": limit, "master": master,
+                        "conf": conf}.items():
+        if value is not None:
+            raise ConfigError(f"--{name} is for a campaign; add --spark")
+    fixed = msgspec.structs.replace(fixed, options=settings(options),
+                                    **{name: only(values, name) for name, values in axes.items()})
+    fixed.check()
+    from ringcast.cli.simulate import seeds as seed_runs
+
+    if actions is not None and actions < 0:
+        raise ConfigError(f"--actions is {actions}; it is a number of actions, 0 or more")
+    if seed is not None:
+        raise typer.Exit(seed_runs.show_one(seed, fixed, actions, trace, as_json))
+    if actions is not None or trace is not None:
+        raise ConfigError("--actions and --trace are for one run; add --seed N")
+    workers = workers or len(os.sched_getaffinity(0))
+    raise typer.Exit(seed_runs.run_all(range(first, first + seeds), fixed, workers, as_json))

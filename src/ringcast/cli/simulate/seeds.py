@@ -1,0 +1,197 @@
+"""Run seeds: one, and show what happens in it, or many on all cores, and list the
+failures."""
+
+import multiprocessing
+import os
+import threading
+from collections import Counter
+from collections.abc import Generator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from ringcast.cli.interrupts import held_back
+from ringcast.cli.options import print_json, typed
+from ringcast.cli.screen import console, lines, page
+from ringcast.sim.runs.draw import draw
+from ringcast.sim.runs.measure import Measured
+from ringcast.sim.runs.plan import listed
+from ringcast.sim.runs.replay import replay
+from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
+from ringcast.sim.runs.settings import Settings
+
+CHUNK = 8       # seeds that a worker takes at a time
+SHRUNK = 20     # failures that are cut to their shortest prefix; the others are listed as they are
+
+# ------------------------------------------------------------------------------------------ one run
+
+def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None,
+             as_json: bool = False) -> int:
+    """Run one seed and print what happened in it; return the exit status."""
+    plan = draw(seed, fixed)
+    run = Run(plan, actions)
+    if as_json:
+        outcome = traced(run, trace)[0] if trace else run.outcome()
+        print_json({"run": msgspec.to_builtins(outcome)
+                    | {"replay": replay(seed, fixed, actions)}})
+        return int(bool(outcome.check))
+    drawn = " ".join(f"{name}={value}" for name, value in plan.options.items())
+    print(f"seed {seed}: {len(plan.names)} members, {drawn}")
+    rates = " ".join(f"{name}={value:.3g}" for name, value in plan.network.items()
+                     if name != "delay")
+    shortest, longest = plan.network["delay"]
+    print(f"network: {rates} delay={shortest / 1e6:g}..{longest / 1e6:g} ms")
+    print(listed(run.actions))
+    if trace:
+        outcome, num_events = traced(run, trace)
+        print(f"{num_events} events in {typed(trace)}")
+    else:
+        outcome = run.outcome()
+    print(f"{outcome.deliveries} deliveries, {outcome.events} events, {outcome.simulated:.3f} "
+          f"simulated seconds, fingerprint {outcome.fingerprint:08x}")
+    if outcome.measured is not None:
+        show_measured(outcome.measured)
+    print(f"FAILED  {outcome.sentence}\n{outcome.traceback}" if outcome.check
+          else "no promise was broken")
+    return int(bool(outcome.check))
+
+
+def show_measured(measured: Measured) -> None:
+    """Print the figures of a steady load."""
+    half, nearly_all = measured.percentile(0.5) / 1e6, measured.percentile(0.99) / 1e6
+    print(f"{measured.throughput:,.0f} messages/s at the slowest receiver, half of them within "
+          f"{half:.2f} ms, 99 % within {nearly_all:.2f} ms, overhead {measured.overhead:.1%}, "
+          f"senders blocked for {measured.blocked:.3f} s of {measured.seconds:g} s")
+
+
+def traced(run: Run, directory: Path) -> tuple[Outcome, int]:
+    """Run with a trace. Return the outcome, and how many events the trace has."""
+    from ringcast.sim.trace import Trace  # needs pyarrow, which the rest does not
+
+    with Trace(run.cluster, directory) as trace:
+        outcome = run.outcome()
+    return outcome, trace.num_events
+
+
+# ---------------------------------------------------------------------------------------- many runs
+
+def run_all(seeds: range, fixed: Settings, workers: int, as_json: bool = False) -> int:
+    """Run the seeds, list the failures, and print sums; return the exit status."""
+    total, failures = Counter[str](), list[Outcome]()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeElapsedColumn(), TimeRemainingColumn())
+    with (Progress(*columns, console=console) as progress,
+          closing(outcomes(seeds, fixed, workers)) as coming):
+        task = progress.add_task("simulated", total=len(seeds))
+        for outcome in coming:
+            progress.advance(task)
+            add_up(total, outcome)
+            if outcome.check:
+                if len(failures) < SHRUNK:
+                    outcome = shortest_prefix(outcome.seed, fixed, outcome)
+                failures.append(outcome)
+                command = replay(outcome.seed, fixed, outcome.actions)
+                if as_json:
+                    print_json({"failure": {"seed": outcome.seed, "check": outcome.check,
+                                            "sentence": outcome.sentence, "replay": command}})
+                    continue
+                progress.console.print(f"seed {outcome.seed} FAILED  {outcome.sentence}\n"
+                                       f"    replay: {command}",
+                                       soft_wrap=True, highlight=False, markup=False)
+    if as_json:
+        print_json({"sum": summed(total)})
+        return int(bool(failures))
+    show_sum(total)
+    for outcome in sorted(failures, key=lambda each: each.seed):
+        print(f"FAILED  {outcome.sentence}\n        {replay(outcome.seed, fixed, outcome.actions)}")
+    if not failures:
+        print(f"no promise was broken in {len(seeds):,} runs")
+    return int(bool(failures))
+
+
+def outcomes(seeds: range, fixed: Settings, workers: int) -> Generator[Outcome]:
+    """Yield the outcomes of all seeds as they come. A worker takes few seeds at a time,
+    so that no core is idle at the end. If it is closed, its workers are killed."""
+    portions = iter([seeds[start:start + CHUNK] for start in range(0, len(seeds), CHUNK)])
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"),
+                             initializer=end_with_parent) as pool:
+        running: set[Future[list[Outcome]]] = set()
+        try:
+            while True:
+                while len(running) < 3 * workers and (portion := next(portions, None)) is not None:
+                    with held_back():
+                        running.add(pool.submit(run_some, portion, fixed))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield from future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.kill()
+            raise
+
+
+def end_with_parent() -> None:
+    """End this worker when its parent dies. Else it would wait for ever if the parent
+    was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def run_some(seeds: range, fixed: Settings) -> list[Outcome]:
+    """Run these seeds in a worker."""
+    return [simulate(seed, fixed) for seed in seeds]
+
+
+def add_up(total: Counter[str], outcome: Outcome) -> None:
+    """Add an outcome to the sums."""
+    total.update(outcome.counters)
+    total.update(runs=1, failed=bool(outcome.check), void=outcome.is_void,
+                 deliveries=outcome.deliveries, events=outcome.events,
+                 simulated=round(outcome.simulated * 1e6), cpu=round(outcome.cpu * 1e6))
+
+
+def summed(total: Counter[str]) -> dict[str, Any]:
+    """Return the sums, with times in seconds."""
+    return dict(total) | {name: total[name] / 1e6 for name in ("simulated", "cpu")}
+
+
+def show_sum(total: Counter[str]) -> None:
+    """Print how much was run, how fast, and what happened."""
+    cpu, simulated = max(total["cpu"], 1) / 1e6, total["simulated"] / 1e6
+    faults = ("lost", "cut", "duplicated", "reordered", "damaged", "clogged", "overflows", "unsent")
+    rows = {
+        "runs": f"{total['runs']:,}, of which {total['failed']:,} failed and {total['void']:,} had "
+                "next to no traffic",
+        "simulated": f"{simulated:,.0f} s, {total['events']:,} events, "
+                     f"{total['deliveries']:,} deliveries",
+        "on one core": f"{total['deliveries'] / cpu:,.0f} deliveries/s, {simulated / cpu:,.0f} "
+                       f"simulated s in a CPU second ({cpu:,.1f} CPU s in all)",
+        "network": ", ".join(f"{total['num_' + name]:,} {name}" for name in faults),
+        "members": f"{total['num_incarnations']:,} incarnations, {total['num_views']:,} views, "
+                   f"{total['num_left']:,} left, {total['num_suspected']:,} suspected, "
+                   f"{total['num_blockings']:,} blockings",
+        "repair": f"{total['xmit_reqs_sent']:,} requests, {total['xmit_rsps_sent']:,} messages "
+                  f"repeated, {total['num_duplicates']:,} duplicates, "
+                  f"{total['num_out_of_window']:,} beyond the window",
+    }
+    page().print(lines(list(rows.items())))
