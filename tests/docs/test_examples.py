@@ -1,13 +1,17 @@
 """The examples run and print what a reader expects."""
 
 import re
+import select
+import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from ports import free_port
-from processes import PATIENCE, starting
+from processes import PATIENCE, starting, wait_for
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -54,7 +58,7 @@ def test_an_example_is_short_and_says_how_to_run_it(path):
 def test_each_example_has_a_test():
     tests = Path(__file__).read_text()
     assert [path.name for path in EXAMPLES if f'start("{path.name}"' not in tests] == []
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 13
 
 
 @pytest.mark.udp
@@ -139,6 +143,118 @@ def test_leader(start, port):
     steps = [told, *before(bob, "-- bob: bob leads\n")]
     assert all(line.startswith("ann did step ") for line in steps)
     assert bob.stdout.readline() == f"bob did step {int(steps[-1].split()[-1]) + 1}\n"
+
+
+@pytest.mark.udp
+@pytest.mark.kill
+def test_settings(start, port):
+    """ann passes the changes on until she is killed; bob's are not lost with her."""
+    ann = start("settings.py", "ann", *port)
+    assert has_line(ann, "-- ann\n")
+    ann.stdin.write("colour red\n")
+    ann.stdin.flush()
+    assert has_line(ann, '{"colour": "red"}\n')
+    bob = start("settings.py", "bob", *port)
+    assert has_line(bob, "-- ann, bob\n")
+    bob.stdin.write("colour blue\n")
+    bob.stdin.flush()
+    assert has_line(ann, '{"colour": "blue"}\n')
+    ann.send_signal(signal.SIGSTOP)
+    bob.stdin.write("size 7\n")
+    bob.stdin.flush()
+    ann.kill()
+    assert has_line(bob, "-- bob\n")
+    assert has_line(bob, '{"colour": "blue", "size": "7"}\n')
+    ended(bob)
+
+
+@pytest.mark.udp
+@pytest.mark.kill
+def test_presence(start, port):
+    ann = start("presence.py", "ann", *port)
+    assert has_line(ann, "ann: online\n")
+    ann.stdin.write("reading\n")
+    ann.stdin.flush()
+    assert has_line(ann, "ann: reading\n")
+    bob = start("presence.py", "bob", *port)
+    assert has_line(ann, "ann: reading bob: online\n")
+    assert has_line(bob, "ann: reading bob: online\n")
+    bob.kill()
+    assert has_line(ann, "ann: reading\n")
+    ended(ann)
+
+
+@pytest.mark.udp
+@pytest.mark.kill
+def test_work_queue(start, port):
+    """ann does not answer any more, and is killed: bob does what she had."""
+    ann, jobs = start("work_queue.py", "worker", "ann", *port), [10**9, 100_003, 30, 40, 50]
+    giver = start("work_queue.py", "give", *jobs, *port)
+    assert has_line(ann, "ann works\n")
+    ann.send_signal(signal.SIGSTOP)
+    bob = start("work_queue.py", "worker", "bob", *port)
+    ann.kill()
+    assert has_line(bob, "bob works\n")
+    answers = Counter(line.split(": ")[1] for line in ended(giver).splitlines())
+    assert answers == Counter(f"{prime} is the largest prime below {number}" for prime, number in
+                              ((999_999_937, 10**9), (99_991, 100_003), (29, 30), (37, 40),
+                               (47, 50)))
+
+
+@pytest.mark.udp
+def test_fencing(start, port, tmp_path):
+    """The leader is stopped, and still believes that it leads when it goes on."""
+    ledger = tmp_path / "ledger"
+    members = {name: start("fencing.py", name, ledger, *port) for name in ("ann", "bob", "cid")}
+    for each in members.values():
+        assert any(line.startswith("-- ") and line.count(",") == 2 for line in each.stdout)
+    first = who_wrote(members)
+    stopped = members.pop(first)
+    stopped.send_signal(signal.SIGSTOP)
+    wait_for(lambda: Path(f"/proc/{stopped.pid}/stat").read_text().split()[2] == "T")
+    say(stopped, "too late")
+    for each in members.values():
+        assert any(line.startswith("-- ") for line in each.stdout)
+    second = who_wrote(members)
+    stopped.send_signal(signal.SIGCONT)
+    assert stopped.stdout.readline().startswith(("the file refused too late", "-- "))
+    assert [line.split()[1:] for line in ledger.read_text().splitlines()] == [
+        ["by", first], ["by", second]]
+
+
+def say(process, line):
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def who_wrote(members):
+    """Let each member write, and return the name of the one that could."""
+    said = {}
+    for name, process in members.items():
+        say(process, f"by {name}")
+        said[name] = process.stdout.readline()
+    writer, = (name for name in members if said[name] == f"{name} wrote by {name}\n")
+    assert all(said[name].startswith(f"{name} does not lead in [") for name in members
+               if name != writer)
+    return writer
+
+
+@pytest.mark.udp
+def test_web_push(start, port):
+    ports = [free_port(1), free_port(1)]
+    services = [start("web_push.py", each, *port) for each in ports]
+    assert all(has_line(each, f"http://127.0.0.1:{number}\n")
+               for each, number in zip(services, ports, strict=True))
+    streams = [urlopen(f"http://127.0.0.1:{number}/events", timeout=PATIENCE) for number in ports]
+    assert [stream.readline() for stream in streams] == [b": welcome\n"] * 2
+    assert b"EventSource" in urlopen(f"http://127.0.0.1:{ports[0]}/", timeout=PATIENCE).read()
+    said = False
+    while not said:                     # until both are in one group
+        urlopen(f"http://127.0.0.1:{ports[0]}/say", b"hello\nall", timeout=PATIENCE).read()
+        said = select.select([streams[1]], [], [], 0.1)[0] != []
+    for stream in streams:
+        assert b"data: hello all\n" in (stream.readline(), stream.readline())
+        stream.close()
 
 
 def test_journal(start, tmp_path):
