@@ -217,7 +217,7 @@ def test_fencing(start, port, tmp_path):
         assert any(line.startswith("-- ") for line in each.stdout)
     second = who_wrote(members)
     stopped.send_signal(signal.SIGCONT)
-    assert stopped.stdout.readline().startswith(("the file refused too late", "-- "))
+    assert answer(stopped).startswith(("the file refused too late", f"{first} does not lead in ["))
     assert [line.split()[1:] for line in ledger.read_text().splitlines()] == [
         ["by", first], ["by", second]]
 
@@ -227,12 +227,17 @@ def say(process, line):
     process.stdin.flush()
 
 
+def answer(process):
+    """Return the next line that does not tell of a view."""
+    return next(line for line in process.stdout if not line.startswith("-- "))
+
+
 def who_wrote(members):
     """Let each member write, and return the name of the one that could."""
     said = {}
     for name, process in members.items():
         say(process, f"by {name}")
-        said[name] = process.stdout.readline()
+        said[name] = answer(process)
     writer, = (name for name in members if said[name] == f"{name} wrote by {name}\n")
     assert all(said[name].startswith(f"{name} does not lead in [") for name in members
                if name != writer)
