@@ -1,0 +1,116 @@
+"""A channel layer for Django Channels: the processes of a site are the members of a
+group, and no broker is between them.
+
+    CHANNEL_LAYERS = {"default": {
+        "BACKEND": "ringcast.contrib.django_channels.RingcastChannelLayer",
+        "CONFIG": {"group": "site"}}}
+
+What is sent to a channel with a "!" goes to the process that made its name, alone. What
+is sent to a group goes to all processes; each knows the groups of its own channels.
+Other channels, those of workers, are in work_queue.py.
+
+Django calls from several threads and event loops. So the member of the group lives in a
+thread with a loop of its own, and what comes waits in mailboxes.
+"""
+
+import asyncio
+import secrets
+from typing import Any
+
+import msgspec
+from channels.exceptions import ChannelFull
+from channels.layers import BaseChannelLayer
+
+from ringcast import Batch, Flag
+from ringcast.aio import Channel
+from ringcast.contrib.home import Home
+from ringcast.contrib.mailboxes import Mailboxes
+from ringcast.contrib.site import Site, home_of
+from ringcast.contrib.work_queue import Note, encode
+
+decode = msgspec.msgpack.Decoder(dict[str, Any]).decode     # nothing is pickled
+
+
+class RingcastChannelLayer(BaseChannelLayer):   # type: ignore[misc]     # it has no types
+    """`capacity` and `channel_capacity` are messages that may wait on a channel,
+    `expiry` is how many seconds they wait. `options` are those of ringcast.Channel."""
+
+    extensions = ["groups", "flush"]
+
+    def __init__(self, group: str = "channels", expiry: float = 60, capacity: int = 100,
+                 channel_capacity: dict[str, int] | None = None, **options: Any) -> None:
+        super().__init__(expiry, capacity, self.compile_capacities(channel_capacity or {}))
+        self._boxes, self._held = (Mailboxes(self.get_capacity, expiry) for _ in range(2))
+        self._site = Site(self._boxes, self._held)
+        self._home = Home(lambda: Channel(group, on_undelivered=self._undelivered, **options),
+                          self._site.live)
+
+    async def new_channel(self, prefix: str = "specific") -> str:
+        """Return the name of a new channel of this process."""
+        return f"{prefix}.{await self._here():016x}!{secrets.token_hex(6)}"
+
+    async def send(self, channel: str, message: dict[str, Any]) -> None:
+        """Send to one channel. ChannelFull if it is full, as far as this process
+        knows."""
+        assert isinstance(message, dict), "message is not a dict"
+        self.require_valid_channel_name(channel)
+        here, note = await self._here(), Note("send", channel, message=encode(message))
+        if "!" in channel and home_of(channel) != here:
+            await self._home.run(self._site.tell(note, home_of(channel)))
+        elif not (self._boxes if "!" in channel else self._held).put(channel, note.message):
+            raise ChannelFull(channel)
+        elif "!" not in channel:
+            await self._home.run(self._site.work.serve(channel))
+
+    async def receive(self, channel: str) -> dict[str, Any]:
+        """Return the next message of a channel. Whoever cancels it loses nothing."""
+        self.require_valid_channel_name(channel)
+        await self._here()
+        while (message := self._boxes.take(channel)) is None:
+            with self._boxes.waiting(channel) as waiter:
+                if "!" not in channel:
+                    await self._home.run(self._site.work.want(channel))
+                await waiter
+        return decode(message)
+
+    async def group_add(self, group: str, channel: str) -> None:
+        """Add a channel to a group. One without a "!" is in it while this process
+        runs."""
+        await self._change("add", group, channel)
+
+    async def group_discard(self, group: str, channel: str) -> None:
+        """Take a channel out of a group."""
+        await self._change("discard", group, channel)
+
+    async def _change(self, kind: str, group: str, channel: str) -> None:
+        self.require_valid_group_name(group)
+        self.require_valid_channel_name(channel)
+        here, note = await self._here(), Note(kind, group, channel)
+        home = home_of(channel) if "!" in channel else here
+        await self._home.run(self._site.change(note) if home == here else
+                             self._site.tell(note, home))
+
+    async def group_send(self, group: str, message: dict[str, Any]) -> None:
+        """Send to all channels of a group, in all processes."""
+        assert isinstance(message, dict), "message is not a dict"
+        self.require_valid_group_name(group)
+        await self._here()
+        await self._home.run(self._site.tell(Note("group", group, message=encode(message))))
+
+    async def flush(self) -> None:
+        """Forget all messages and groups, in all processes."""
+        await self._here()
+        await self._home.run(self._site.change(Note("flush")))
+        await self._home.run(self._site.tell(Note("flush"), flags=Flag.DONT_LOOPBACK))
+
+    async def close(self) -> None:
+        """Leave the group. The next call joins it again."""
+        await asyncio.to_thread(self._home.stop)
+
+    async def _here(self) -> int:
+        """Return the number of this process in the group, which it joins if it must."""
+        return (await self._home.channel()).address.incarnation
+
+    def _undelivered(self, batch: Batch) -> None:
+        """Take back what a process has not got that is gone."""
+        self._home.call_soon(self._site.work.take_back, batch)

@@ -1,0 +1,149 @@
+"""Messages that wait in this process for tasks of any event loop.
+
+Who receives takes a message without an await, and holds nothing while it waits. So a
+task that is cancelled has taken nothing, and the message goes to the next one.
+"""
+
+import asyncio
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
+
+
+class Box:
+    """One mailbox: messages with the time at which they expire, and who waits."""
+
+    def __init__(self) -> None:
+        self.messages: deque[tuple[float, bytes]] = deque()
+        self.waiters: deque[Waiter] = deque()
+
+    def expire(self, now: float) -> bool:
+        """Drop what has waited too long. Return whether there was any."""
+        before = len(self.messages)
+        while self.messages and self.messages[0][0] < now:
+            self.messages.popleft()
+        return len(self.messages) < before
+
+    def next_waiters(self) -> Iterator[Waiter]:
+        """Yield a task that is to be woken, if there is a message. It waits no more."""
+        while self.messages and self.waiters:
+            loop, waiter = self.waiters.popleft()
+            if not loop.is_closed():
+                yield loop, waiter
+                return
+
+
+class Mailboxes:
+    """Mailboxes by name. A message waits for `expiry` seconds. `expired` are those in
+    which one has waited for longer, and nothing was taken since.
+
+    Threads: any thread may call everything.
+    """
+
+    def __init__(self, capacity: Callable[[str], int], expiry: float) -> None:
+        self._capacity, self._expiry = capacity, expiry
+        self._boxes: defaultdict[str, Box] = defaultdict(Box)
+        self.expired = set[str]()
+        self._lock, self._next_look = threading.Lock(), 0.0
+
+    def put(self, name: str, message: bytes, *, first: bool = False) -> bool:
+        """Put a message into a mailbox, `first` if it was there before. Return whether
+        there was room."""
+        return not self.put_all([name], message, first)
+
+    def put_all(self, names: Iterable[str], message: bytes, first: bool = False) -> list[str]:
+        """Put a message into several mailboxes. Return those that had no room."""
+        full, woken = [], list[Waiter]()
+        with self._lock:
+            self._forget_expired(now := time.monotonic())
+            for name in names:
+                box = self._boxes[name]
+                if box.expire(now):
+                    self.expired.add(name)
+                if len(box.messages) >= self._capacity(name) * (1 + first):
+                    full.append(name)
+                    continue
+                (box.messages.appendleft if first else box.messages.append)(
+                    (now + self._expiry, message))
+                woken += box.next_waiters()
+        wake(woken)
+        return full
+
+    def take(self, name: str) -> bytes | None:
+        """Take the next message; None if there is none."""
+        with self._lock:
+            self.expired.discard(name)
+            box = self._boxes.get(name)
+            if box is None:
+                return None
+            box.expire(time.monotonic())
+            return box.messages.popleft()[1] if box.messages else None
+
+    @contextmanager
+    def waiting(self, name: str) -> Iterator[asyncio.Future[None]]:
+        """Yield what to await until there may be a message."""
+        loop = asyncio.get_running_loop()
+        entry = loop, loop.create_future()
+        with self._lock:
+            box = self._boxes[name]
+            box.waiters.append(entry)
+            woken = list(box.next_waiters())
+        wake(woken)
+        try:
+            yield entry[1]
+        finally:
+            with self._lock:
+                with suppress(ValueError):              # it was woken
+                    box.waiters.remove(entry)
+                woken = list(box.next_waiters())
+            wake(woken)                 # it may have been cancelled: then it is another's turn
+
+    def num_waiting(self, name: str) -> int:
+        """Return how many tasks wait for a message."""
+        with self._lock:
+            return len(self._boxes[name].waiters) if name in self._boxes else 0
+
+    def names(self) -> list[str]:
+        """Return the names of the mailboxes that are in use."""
+        with self._lock:
+            self._next_look = 0.0
+            self._forget_expired(time.monotonic())
+            return list(self._boxes)
+
+    def clear(self) -> None:
+        """Drop all messages."""
+        with self._lock:
+            for box in self._boxes.values():
+                box.messages.clear()
+
+    def _forget_expired(self, now: float) -> None:
+        """Forget mailboxes that nobody uses, now and then."""
+        if now >= self._next_look:
+            self._next_look = now + self._expiry
+            for name, box in list(self._boxes.items()):
+                if box.expire(now):
+                    self.expired.add(name)
+                if not box.messages and not box.waiters:
+                    del self._boxes[name]
+
+
+def wake(woken: Iterable[Waiter]) -> None:
+    """Wake tasks. Each loop is interrupted once, since each time costs a change of
+    threads."""
+    of_loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for loop, waiter in woken:
+        of_loops.setdefault(loop, []).append(waiter)
+    for loop, waiters in of_loops.items():
+        with suppress(RuntimeError):                    # it has just been closed
+            loop.call_soon_threadsafe(end_waiting, waiters)
+
+
+def end_waiting(waiters: Iterable[asyncio.Future[None]]) -> None:
+    """Let tasks go on, if they still wait."""
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

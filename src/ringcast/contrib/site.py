@@ -1,0 +1,91 @@
+"""A process of a site, as a member of the group: the groups of its channels, what it
+tells the others, and what comes from them."""
+
+import asyncio
+from collections import defaultdict
+from contextlib import suppress
+
+import msgspec
+
+from ringcast import ClosedError, NotMemberError
+from ringcast.aio import Channel
+from ringcast.contrib.mailboxes import Mailboxes
+from ringcast.contrib.work_queue import Note, WorkQueue, decode, encode, log
+from ringcast.flags import NO_FLAGS, Flag
+
+
+class Site:
+    """Puts what comes for channels of this process into `boxes`, and what waits for
+    workers into `held`.
+
+    Threads: only the one of the channel's loop.
+    """
+
+    def __init__(self, boxes: Mailboxes, held: Mailboxes) -> None:
+        self._boxes, self._held = boxes, held
+        self._groups: defaultdict[str, set[str]] = defaultdict(set)
+        self.work = WorkQueue(held, boxes)
+        self._channel: Channel
+
+    async def live(self, channel: Channel) -> None:
+        """Take what comes, until the channel is closed."""
+        self._channel = channel
+        self.work.begin(channel)
+        following = asyncio.create_task(self._follow_views(channel))
+        async for message in channel:
+            try:
+                await self.change(note := decode(message.payload))
+                self.work.on_note(note, message.sender)
+            except msgspec.DecodeError as error:
+                log.warning("%s sent no note of a channel layer: %s", message.sender, error)
+        await following
+
+    async def _follow_views(self, channel: Channel) -> None:
+        view = channel.view
+        with suppress(ClosedError):
+            while True:
+                view = await channel.view_changed(view)
+                self.work.on_view(view.members)
+
+    async def tell(self, note: Note, home: int | None = None, flags: Flag = NO_FLAGS) -> None:
+        """Send a note to all processes, or to one; nothing if that one is gone."""
+        members = {member.incarnation: member for member in self._channel.view.members}
+        if home is None or home in members:
+            with suppress(NotMemberError):
+                await self._channel.send(encode(note), None if home is None else members[home],
+                                         flags=flags)
+
+    async def change(self, note: Note) -> None:
+        """Change what is here, as a note says."""
+        if note.kind == "send" and "!" in note.name:
+            self._deliver([note.name], note.message)
+        elif note.kind == "group":
+            channels = self._groups.get(note.name, set())
+            channels -= self._boxes.expired         # whoever read them has gone without a word
+            self._deliver([name for name in channels if "!" in name], note.message)
+            for channel in channels:
+                if "!" not in channel and self._held.put(channel, note.message):
+                    self.work.serve_soon(channel)
+        elif note.kind == "add":
+            self._groups[note.name].add(note.channel)
+        elif note.kind == "discard" and note.name in self._groups:
+            self._groups[note.name].discard(note.channel)
+            if not self._groups[note.name]:
+                del self._groups[note.name]
+        elif note.kind == "flush":
+            for each in (self._groups, self._boxes, self._held):
+                each.clear()
+
+    def _deliver(self, channels: list[str], message: bytes) -> None:
+        """Put a message into mailboxes here; drop it where one is full."""
+        for channel in self._boxes.put_all(channels, message):
+            log.warning("channel %s is full: a message is dropped", channel)
+
+
+def home_of(channel: str) -> int:
+    """Return the number of the process that a channel with a "!" belongs to; 0 if its
+    name is not one of new_channel()."""
+    try:
+        return int(channel.partition("!")[0].rpartition(".")[2], 16)
+    except ValueError:
+        return 0

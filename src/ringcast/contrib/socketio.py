@@ -1,0 +1,68 @@
+"""A client manager for python-socketio: the servers are the members of a group, and no
+broker is between them.
+
+    manager = RingcastManager("site", name="server-1")
+    server = socketio.AsyncServer(client_manager=manager, async_mode="asgi")
+
+What one server emits to a room comes to all servers once, and in order, whatever the
+network loses. A server that dies is gone from the group; nothing of the others is lost.
+Events are msgpack, never pickled.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from socketio.async_pubsub_manager import AsyncPubSubManager
+
+from ringcast import Flag
+from ringcast.aio import Channel
+
+log = logging.getLogger("ringcast.contrib")
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it has no types
+    """Shares rooms and events between servers that have the same `group`.
+
+    `options` are those of ringcast.Channel. With `write_only` a process without a
+    server emits: nobody waits for it, and it must call close() at its end. `json`
+    writes what is sent to clients, as in other managers.
+    """
+
+    name = "ringcast"
+
+    def __init__(self, group: str = "socketio", write_only: bool = False, logger: Any = None,
+                 json: Any = None, **options: Any) -> None:
+        super().__init__(channel=group, write_only=write_only, logger=logger, json=json)
+        self._options = options
+        self._connecting: asyncio.Task[Channel] | None = None
+
+    async def connected(self) -> Channel:
+        """Return the channel of this process; join the group, if that has not
+        happened."""
+        if self._connecting is None or (self._connecting.done() and (
+                self._connecting.cancelled() or self._connecting.exception())):
+            channel = Channel(self.channel, deliver=not self.write_only, **self._options)
+            self._connecting = asyncio.create_task(channel.connect())
+        return await asyncio.shield(self._connecting)   # others wait for it, too
+
+    async def close(self, timeout: float | None = 5.0) -> int:
+        """Leave the group. Return how many events somebody has not got."""
+        return await (await self.connected()).close(timeout) if self._connecting else 0
+
+    async def _publish(self, data: dict[str, Any]) -> None:
+        """Send to all other servers. This one has done its part already."""
+        await (await self.connected()).send(encode(data), flags=Flag.DONT_LOOPBACK)
+
+    async def _listen(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what other servers have sent."""
+        async for message in await self.connected():
+            try:
+                yield decode(message.payload)
+            except msgspec.DecodeError as error:
+                log.warning("%s sent no event: %s", message.sender, error)

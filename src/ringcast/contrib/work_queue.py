@@ -1,0 +1,144 @@
+"""Channels that several processes read, as those of workers: each message goes to one.
+
+A message waits in the process that sent it (`held`). A process in which somebody
+receives tells all for how many messages it waits; the number of its telling is in
+`wants`. Who holds a message sends it to one of these alone, and tells the others that
+they need not.
+- A process dies with a message on its way: it comes back as undelivered, and goes to
+  another one. What the dead process had not asked for was never there.
+- A message comes, and nobody waits any more, since the receiver was cancelled: it is
+  held here, for whoever wants it.
+- The views are different: all tell again what they want, and forget who is gone.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from ringcast import Address, Batch, ClosedError, Flag, NotMemberError
+from ringcast.aio import Channel
+from ringcast.contrib.mailboxes import Mailboxes
+
+log = logging.getLogger("ringcast.contrib")
+
+
+class Note(msgspec.Struct, array_like=True):
+    """What processes tell each other: `kind` is send, group, add, discard, flush, want
+    or given; `name` is that of a channel or group."""
+
+    kind: str
+    name: str = ""
+    channel: str = ""           # add, discard
+    message: bytes = b""        # send, group
+    to: int = 0                 # given
+    count: int = 0              # want
+    number: int = 0             # want, given
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Note).decode
+
+
+class WorkQueue:
+    """Gives messages that are held here to who wants them, and gets those that are
+    wanted here.
+
+    Threads: only the one of the channel's loop, but for `held`.
+    """
+
+    def __init__(self, held: Mailboxes, boxes: Mailboxes) -> None:
+        self.held, self._boxes = held, boxes
+        self._wants: defaultdict[str, dict[Address, tuple[int, int]]] = defaultdict(dict)
+        self._number = 0
+        self._tasks = set[asyncio.Task[None]]()
+        self._channel: Channel
+
+    def begin(self, channel: Channel) -> None:
+        """Begin with a channel that has just connected."""
+        self._channel = channel
+        self._wants.clear()
+
+    async def want(self, name: str) -> None:
+        """Tell all for how many messages of a channel tasks wait here."""
+        self._number += 1
+        await self._channel.send(encode(Note("want", name, count=self._boxes.num_waiting(name),
+                                             number=self._number)))
+
+    async def serve(self, name: str) -> None:
+        """Send what is held to who wants it."""
+        wants = self._wants[name]
+        while wants and (message := self.held.take(name)) is not None:
+            member, (_, number) = next(iter(wants.items()))
+            given = Note("given", name, to=member.incarnation, number=number)
+            self._give(given, member)
+            try:
+                await self._channel.send(encode(Note("send", name, message=message)), member)
+                await self._channel.send(encode(given), flags=Flag.DONT_LOOPBACK)
+            except NotMemberError:                      # it has just gone
+                wants.pop(member, None)
+                self.held.put(name, message, first=True)
+
+    def _give(self, given: Note, member: Address) -> None:
+        """Note that a process waits for one message less, if it has told nothing
+        newer."""
+        wants = self._wants[given.name]
+        count, number = wants.pop(member, (0, 0))
+        if number == given.number and count == 1:
+            return
+        if count:
+            wants[member] = count - (number == given.number), number
+
+    def serve_soon(self, name: str) -> None:
+        """Serve in a task of its own: who receives notes must not wait for room."""
+        self._spawn(self.serve(name))
+
+    def on_note(self, note: Note, sender: Address) -> None:
+        """Take note of what a process wants, what it was given, and what comes."""
+        if note.kind == "want":
+            self._wants[note.name].pop(sender, None)
+            if note.count > 0:
+                self._wants[note.name][sender] = note.count, note.number
+                self.serve_soon(note.name)
+        elif note.kind == "given":
+            member = next((each for each in self._wants[note.name]
+                           if each.incarnation == note.to), None)
+            if member is not None:
+                self._give(note, member)
+        elif note.kind == "send" and "!" not in note.name and self._boxes.num_waiting(note.name):
+            self._boxes.put(note.name, note.message, first=True)
+        elif note.kind == "send" and "!" not in note.name:
+            self.held.put(note.name, note.message, first=True)
+            self.serve_soon(note.name)
+
+    def take_back(self, batch: Batch) -> None:
+        """Hold again what a process has not got that is gone."""
+        for payload in batch.payloads:
+            note = decode(payload)
+            if note.kind == "send" and "!" not in note.name:
+                self.held.put(note.name, note.message, first=True)
+                self.serve_soon(note.name)
+
+    def on_view(self, members: tuple[Address, ...]) -> None:
+        """Forget who is gone, and tell all what is wanted here."""
+        for name in list(self._wants):
+            self._wants[name] = {member: want for member, want in self._wants[name].items()
+                                 if member in members}
+            self.serve_soon(name)
+        for name in self._boxes.names():
+            if "!" not in name and self._boxes.num_waiting(name):
+                self._spawn(self.want(name))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in a task of its own, until the channel is closed."""
+        async def until_closed() -> None:
+            with suppress(ClosedError):
+                await work
+
+        task = asyncio.get_running_loop().create_task(until_closed())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,384 @@
+"""Cases of the channel layer, which test_django_channels.py runs. It does what Channels
+says of layers, and loses nothing where others have: django/channels issues 763 and
+1683."""
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+from contextlib import asynccontextmanager, suppress
+from functools import wraps
+
+import pytest
+from asgiref.sync import async_to_sync
+from channels.consumer import AsyncConsumer
+from channels.exceptions import ChannelFull
+from channels.worker import Worker
+from django.conf import settings
+
+from ringcast import ConfigError
+from ringcast.contrib.django_channels import RingcastChannelLayer
+from ringcast.contrib.mailboxes import Mailboxes
+
+if not settings.configured:
+    settings.configure()
+PORT = int(os.environ["CASES_PORT"])
+numbers = itertools.count()
+
+
+@asynccontextmanager
+async def site(processes, **config):
+    """Yield the layers of a site of several processes; here they are in one."""
+    config = {"group": f"site-{next(numbers)}", "stack": "inproc", **config}
+    layers = [RingcastChannelLayer(**config) for _ in range(processes)]
+    try:
+        homes = [await layer._home.channel() for layer in layers]
+        while any(len(home.view) < processes for home in homes):
+            await asyncio.sleep(0.001)
+        yield layers
+    finally:
+        await asyncio.gather(*(layer.close() for layer in layers))
+
+
+def runs(case):
+    """Run a case in an event loop."""
+    @wraps(case)
+    def test():
+        asyncio.run(case())
+    return test
+
+
+async def some(layer, channel, count):
+    return [await layer.receive(channel) for _ in range(count)]
+
+
+# ---------------------------------------------------------------------- what layers do
+
+@runs
+async def test_a_message_comes_to_its_channel_with_all_its_types():
+    message = {"type": "x", "bytes": b"\x00\xff", "text": "ö", "list": [1, -2**63, 0.5, None, True],
+               "dict": {"a": {"b": []}}}
+    async with site(2) as (one, two):
+        for receiver in (one, two):
+            channel = await receiver.new_channel()
+            for sender in (one, two):
+                await sender.send(channel, message)
+            assert await some(receiver, channel, 2) == [message] * 2
+
+
+@runs
+async def test_a_full_channel_is_told_where_it_is_known():
+    async with site(2, capacity=3, channel_capacity={"big.*": 5}) as (one, two):
+        full, big = await one.new_channel(), await one.new_channel("big")
+        for channel, room in ((full, 3), (big, 5), ("worker", 3)):
+            for number in range(room):
+                await one.send(channel, {"number": number})
+            with pytest.raises(ChannelFull):
+                await one.send(channel, {"number": room})
+        await two.send(full, {"number": 9})             # it cannot know, and drops it
+        await two.send(await one.new_channel(), {})
+        assert [each["number"] for each in await some(one, full, 3)] == [0, 1, 2]
+
+
+@runs
+async def test_a_group_reaches_all_its_channels_in_the_order_of_each_sender():
+    async with site(3) as layers:
+        channels = [(layer, await layer.new_channel()) for layer in layers for _ in range(3)]
+        for layer, channel in channels:
+            await layer.group_add("news", channel)
+        for number in range(20):
+            for name, layer in enumerate(layers):
+                await layer.group_send("news", {"sender": name, "number": number})
+        for layer, channel in channels:
+            got = await some(layer, channel, 60)
+            for name in range(3):
+                assert [each["number"] for each in got if each["sender"] == name] == list(range(20))
+
+
+@runs
+async def test_who_is_out_of_a_group_gets_no_more_of_it():
+    async with site(2) as (one, two):
+        channel = await one.new_channel()
+        await two.group_add("news", channel)            # of another process
+        await two.group_send("news", {"number": 1})
+        assert await one.receive(channel) == {"number": 1}
+        await two.group_discard("news", channel)
+        await two.group_send("news", {"number": 2})
+        await two.send(channel, {"number": 3})
+        await one.group_discard("none", channel)
+        assert await one.receive(channel) in ({"number": 2}, {"number": 3})
+
+
+@runs
+async def test_flush_forgets_messages_and_groups():
+    async with site(1) as (layer,):
+        channel = await layer.new_channel()
+        await layer.group_add("news", channel)
+        await layer.send(channel, {"number": 1})
+        await layer.send("worker", {"number": 1})
+        await layer.flush()
+        await layer.group_send("news", {"number": 2})
+        await layer.send(channel, {"number": 3})
+        await layer.send("worker", {"number": 3})
+        assert await layer.receive(channel) == await layer.receive("worker") == {"number": 3}
+
+
+@runs
+async def test_names_and_messages_that_cannot_be_are_refused():
+    async with site(1) as (layer,):
+        for wrong in ("no spaces", "", "x" * 101, 5):
+            with pytest.raises(TypeError):
+                await layer.send(wrong, {})
+            with pytest.raises(TypeError):
+                await layer.group_add(wrong, "fine")
+        with pytest.raises(AssertionError):
+            await layer.group_send("news", "text")
+        with pytest.raises(OverflowError):
+            await layer.send("worker", {"number": 2**64})
+
+
+@runs
+async def test_a_group_that_cannot_be_joined_is_told_each_time():
+    layer = RingcastChannelLayer("site", stack="nonsense")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="there is no stack 'nonsense'"):
+            await layer.new_channel()
+
+
+def test_any_loop_and_any_thread_may_call():
+    """Django calls from threads whose loops end with the call."""
+    layer = RingcastChannelLayer(f"site-{next(numbers)}", stack="inproc")
+    channel = asyncio.run(layer.new_channel())
+    for number in range(3):
+        async_to_sync(layer.send)(channel, {"number": number})
+        assert asyncio.run(layer.receive(channel)) == {"number": number}
+    asyncio.run(layer.close())
+    assert asyncio.run(layer.new_channel()) != channel          # it has joined again
+    asyncio.run(layer.close())
+
+
+def test_a_message_that_waited_too_long_is_dropped_and_its_channel_forgotten():
+    boxes = Mailboxes(lambda name: 10, expiry=-1)
+    assert boxes.put("a", b"1") and boxes.put("a", b"2") and "a" in boxes.expired
+    assert boxes.take("a") is None and "a" not in boxes.expired
+    assert boxes.names() == []
+
+
+@runs
+async def test_whose_reader_has_gone_without_a_word_is_taken_out_of_its_groups():
+    async with site(1) as (layer,):
+        channel = await layer.new_channel()
+        await layer.group_add("news", channel)
+        layer._boxes._expiry = -1
+        for number in range(3):
+            await layer.group_send("news", {"number": number})
+        await layer.send(await layer.new_channel(), {})
+        while layer._site._groups["news"]:
+            await asyncio.sleep(0.001)
+
+
+# --------------------------------------------------------------------- nothing is lost
+
+@runs
+async def test_1683_a_receive_that_is_cancelled_at_any_moment_has_taken_nothing():
+    choose = random.Random(1683)
+    async with site(2, capacity=1000) as (one, two):
+        channel, got = await one.new_channel(), []
+        await one.group_add("news", channel)
+
+        async def send():
+            for number in range(300):
+                await two.group_send("news", {"number": number})
+
+        sending = asyncio.create_task(send())
+        while len(got) < 300:
+            receiving = asyncio.create_task(one.receive(channel))
+            for _ in range(choose.randrange(60)):
+                await asyncio.sleep(0)
+            receiving.cancel()
+            with suppress(asyncio.CancelledError):
+                got.append((await receiving)["number"])
+        await sending
+        assert got == list(range(300))
+
+
+@runs
+async def test_1683_clients_that_come_and_go_take_nothing_from_those_that_stay():
+    async with site(2, capacity=1000) as layers:
+        stay = [(layer, await layer.new_channel()) for layer in layers for _ in range(5)]
+        for layer, channel in stay:
+            await layer.group_add("news", channel)
+
+        async def come_and_go(layer):
+            while True:
+                channel = await layer.new_channel()
+                await layer.group_add("news", channel)
+                receiving = asyncio.create_task(layer.receive(channel))
+                await asyncio.sleep(0)
+                receiving.cancel()
+                await layer.group_discard("news", channel)
+
+        guests = [asyncio.create_task(come_and_go(layer)) for layer in layers for _ in range(3)]
+        for number in range(200):
+            await layers[number % 2].group_send("news", {"number": number})
+        for layer, channel in stay:
+            got = [each["number"] for each in await some(layer, channel, 200)]
+            assert sorted(got) == list(range(200))
+        for guest in guests:
+            guest.cancel()
+        await asyncio.wait(guests)
+
+
+@runs
+async def test_a_receiver_that_was_woken_and_cancelled_wakes_the_next_one():
+    async with site(1) as (layer,):
+        channel = await layer.new_channel()
+        first, second = (asyncio.create_task(layer.receive(channel)) for _ in range(2))
+        while layer._boxes.num_waiting(channel) < 2:
+            await asyncio.sleep(0)
+        layer._boxes.put(channel, b"\x80")              # it wakes the first one
+        first.cancel()
+        assert await second == {} and first.cancelled()
+
+
+PROCESS = """
+import asyncio, json, sys
+from ringcast.contrib.django_channels import RingcastChannelLayer
+
+async def count(layer, channel, total, got):
+    got.extend([(await layer.receive(channel))["number"] for _ in range(total)])
+
+async def clients(layer, total):
+    channels = [await layer.new_channel() for _ in range(50)]
+    for channel in channels:
+        await layer.group_add("news", channel)
+    print("ready", flush=True)
+    results = [[] for _ in channels]
+    await asyncio.gather(*(count(layer, channel, total, got)
+                           for channel, got in zip(channels, results)))
+    print(json.dumps([got == list(range(total)) for got in results]), flush=True)
+
+async def worker(layer, most):
+    print("ready", flush=True)
+    for _ in range(most):
+        job = await layer.receive("jobs")
+        await layer.send(job["answer_to"], {"number": job["number"], "by": sys.argv[4]})
+    await layer.receive("jobs")
+    print("working", flush=True)
+    await asyncio.Event().wait()
+
+layer = RingcastChannelLayer(sys.argv[1], port=int(sys.argv[2]), capacity=1000)
+asyncio.run({"clients": clients, "worker": worker}[sys.argv[3]](layer, int(sys.argv[5])))
+"""
+
+
+class Processes:
+    """Processes of a site. Those that run at the end are killed."""
+
+    def __init__(self):
+        self.group, self.running = f"site-{os.getpid()}-{next(numbers)}", []
+
+    def start(self, role, name, count):
+        process = subprocess.Popen([sys.executable, "-c", PROCESS, self.group, str(PORT), role,
+                                    name, str(count)], stdout=subprocess.PIPE, text=True)
+        self.running.append(process)
+        return process
+
+    def layer(self):
+        return RingcastChannelLayer(self.group, port=PORT, capacity=1000, min_members=2)
+
+
+@pytest.fixture
+def processes():
+    started = Processes()
+    yield started
+    for process in started.running:
+        process.kill()
+        process.communicate()
+
+
+def test_763_every_client_gets_every_message_while_other_processes_are_killed(processes):
+    """Three processes with 50 clients each; a fourth one sends. One of the three is
+    killed, and so is another one that has just come."""
+    clients = [processes.start("clients", str(number), 200) for number in range(3)]
+    assert [process.stdout.readline() for process in clients] == ["ready\n"] * 3
+
+    async def send():
+        layer = processes.layer()
+        channel = await layer._home.channel()
+        while len(channel.view) < 4:
+            await channel.view_changed(channel.view)
+        for number in range(200):
+            if number == 60:
+                clients[2].kill()
+                processes.start("clients", "late", 200)
+            if number == 120:
+                processes.running[-1].kill()
+            await layer.group_send("news", {"number": number})
+        return await asyncio.to_thread(lambda: [json.loads(process.stdout.readline())
+                                                for process in clients[:2]]), await layer.close()
+
+    got, _ = asyncio.run(send())
+    assert got == [[True] * 50] * 2
+
+
+def test_a_worker_that_is_killed_takes_one_job_with_it_and_no_more(processes):
+    """It has begun this one. The others are done, each once."""
+    workers = [processes.start("worker", name, most) for name, most in (("a", 3), ("b", 97))]
+    assert [worker.stdout.readline() for worker in workers] == ["ready\n"] * 2
+
+    async def give():
+        layer = processes.layer()
+        home = await layer._home.channel()
+        while len(home.view) < 3:
+            await home.view_changed(home.view)
+        channel = await layer.new_channel()
+        for number in range(50):
+            await layer.send("jobs", {"number": number, "answer_to": channel})
+        await asyncio.to_thread(workers[0].stdout.readline)     # it has begun its last one
+        workers[0].kill()
+        for number in range(50, 100):
+            await layer.send("jobs", {"number": number, "answer_to": channel})
+        return await some(layer, channel, 99), await layer.close()
+
+    answers, _ = asyncio.run(give())
+    done = [answer["number"] for answer in answers]
+    assert len(set(done)) == 99 and set(done) < set(range(100))
+    assert sum(answer["by"] == "a" for answer in answers) == 3
+
+
+@runs
+async def test_each_job_goes_to_one_worker_wherever_it_runs():
+    """Channels' own worker, with a consumer for each channel."""
+    done = []
+
+    class Consumer(AsyncConsumer):
+        async def job_do(self, message):
+            done.append(message["number"])
+
+    async with site(3) as layers:
+        workers = [asyncio.create_task(Worker(Consumer.as_asgi(), ["jobs"], layer).handle())
+                   for layer in layers[:2] for _ in range(2)]
+        for number in range(90):
+            await layers[number % 3].send("jobs", {"type": "job.do", "number": number})
+        while len(done) < 90:
+            await asyncio.sleep(0.001)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.wait(workers)
+    assert sorted(done) == list(range(90))
+
+
+@runs
+async def test_a_job_that_comes_when_its_receiver_was_cancelled_goes_to_another_one():
+    async with site(3) as (giver, one, two):
+        receiving = asyncio.create_task(one.receive("jobs"))
+        while not giver._site.work._wants["jobs"]:
+            await asyncio.sleep(0.001)
+        receiving.cancel()
+        await asyncio.wait([receiving])
+        await giver.send("jobs", {"number": 1})
+        assert await two.receive("jobs") == {"number": 1}
