@@ -5,7 +5,7 @@ Members of different releases may share a group only as long as this holds. Whoe
 changes the wire format of a release on purpose raises its version (wire.pyx). To record
 anew:
 
-    PYTHONPATH=tests python tests/transcripts/test_wire_format.py > tests/transcripts/datagrams.tsv
+    cd tests/transcripts; PYTHONPATH=.. python test_wire_format.py > datagrams.tsv
 """
 
 import importlib
