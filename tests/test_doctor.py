@@ -87,7 +87,7 @@ def living(**fields):
     ([living(), living(version="9")], "version", "1 with ringcast 9"),
     ([living(), living(stack="nakack2-udp")], "stack", "1 with nakack2-udp"),
     ([living(place="here"), living(place="there")], "place", "1 with there"),
-    ([living(), living(is_sealed=True)], "secret", "1 with a secret"),
+    ([living(), living(is_sealed=True)], "secret", "1 with a secret or keys"),
     ([living(name="A"), living(name="B", view_id=5)], "views", "'A'; 'B'"),
     ([living(group="other", place="239.1.1.1:7700 on 127.0.0.1")], "two groups", "'other'"),
     ([living(written_at=0)], "process", "takes no turns"),

@@ -25,6 +25,7 @@ MAX_NAME = 64       # bytes of UTF-8 in a member's name
 MAX_RESUME = 1024   # entries of a digest that a returning member may bring
 
 SEAL = 40                               # bytes by which a sealed datagram is longer
+PROOF_SIZE = 96                         # bytes by which what is signed is longer
 BULK_CHANNEL = 2                        # of sealed datagrams: those that carry messages ...
 HURRIED_CHANNEL = 4                     # ... and those that pass them
 UDP_HEADERS = 28                        # bytes of the IPv4 and UDP headers of a datagram
@@ -199,15 +200,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     port: Annotated[int, Meta(ge=1, le=65_535)] = 7700
 
     # IPv4 address of the network interface to use; one that is not loopback needs a
-    # secret, or `insecure`.
+    # secret, trusted keys, or `insecure`.
     interface: str = "127.0.0.1"
 
-    # Allow an interface other than loopback without a secret: everybody on that network
-    # may read and write the group's messages.
+    # Allow an interface other than loopback without a secret or trusted keys: everybody
+    # on that network may read and write the group's messages.
     insecure: bool = False
 
-    # What encrypts and authenticates datagrams in a group with a secret; the same at
-    # all members. ChaCha20 is quicker where the processor has no instructions for AES.
+    # What encrypts and authenticates datagrams in a sealed group; the same at all
+    # members. ChaCha20 is quicker where the processor has no instructions for AES.
     cipher: Literal["aes-256-gcm", "chacha20-poly1305"] = "aes-256-gcm"
 
     # Seconds after which the members of a view with a key get another one, by a view

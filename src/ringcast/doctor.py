@@ -259,8 +259,8 @@ def check_heard(measured: Measured) -> Iterator[Finding]:
     if heard.sealed and heard.ours:
         yield Finding(
             "secret", "fault",
-            f"sealed datagrams and others came to {place}: some members have a secret, others none",
-            "give all members the same secret")
+            f"sealed datagrams and others came to {place}: some members have a secret or trusted "
+            "keys, others none", "give all members the same secret, or the same trusted keys")
     if not (heard.foreign or heard.other_version or heard.strange):
         yield Finding("traffic", "ok", f"{heard.ours + heard.sealed:,} datagrams came, all of "
                                        "members of one kind" if heard.ours + heard.sealed else
@@ -295,8 +295,8 @@ def check_group(group: str, stack: str, measured: Measured,
 SHARED: dict[str, Callable[[Snapshot], str]] = {        # what members must share to meet
     "version": lambda each: f"ringcast {each.version}", "stack": lambda each: each.stack,
     "place": lambda each: each.place,
-    "secret": lambda each: "a secret" if each.is_sealed else "none"}
-ADVICE = {"version": "version, with pip", "stack": "argument stack", "secret": "secret",
+    "secret": lambda each: "a secret or keys" if each.is_sealed else "none"}
+ADVICE = {"version": "version, with pip", "stack": "argument stack", "secret": "secret or keys",
           "place": "options interface, port and group_address"}
 
 
@@ -340,8 +340,9 @@ def check_lives(mine: Iterable[Snapshot]) -> Iterator[Finding]:
                           "the machine is overloaded, or something holds the interpreter")
         if seal is not None and (seal.hellos_refused or seal.datagrams_unsealed):
             yield Finding("secret", "fault",
-                          f"{each.name!r} hears members with another secret, or with none",
-                          "give all members the same secret")
+                          f"{each.name!r} hears members with another secret or a key that it does "
+                          "not trust, or with none",
+                          "give all members the same secret, or the same trusted keys")
         if counts.membership.num_refused:
             yield Finding("terms", "fault",
                           f"{each.name!r} has refused members with other options or another stack",

@@ -185,17 +185,17 @@ class Options(TypedDict, total=False):
 
     interface: str
     """IPv4 address of the network interface to use; one that is not loopback needs a
-    secret, or `insecure`.
+    secret, trusted keys, or `insecure`.
     Values: text. Default: `127.0.0.1`."""
 
     insecure: bool
-    """Allow an interface other than loopback without a secret: everybody on that
-    network may read and write the group's messages.
+    """Allow an interface other than loopback without a secret or trusted keys:
+    everybody on that network may read and write the group's messages.
     Values: `True`, `False`. Default: `False`."""
 
     cipher: Literal["aes-256-gcm", "chacha20-poly1305"]
-    """What encrypts and authenticates datagrams in a group with a secret; the same at
-    all members. ChaCha20 is quicker where the processor has no instructions for AES.
+    """What encrypts and authenticates datagrams in a sealed group; the same at all
+    members. ChaCha20 is quicker where the processor has no instructions for AES.
     Values: `aes-256-gcm`, `chacha20-poly1305`. Default: `aes-256-gcm`."""
 
     rekey_interval: float

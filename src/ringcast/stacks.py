@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ringcast.access import Access
 from ringcast.address import Address
 from ringcast.config import (
     BULK_CHANNEL,
@@ -25,7 +26,6 @@ from ringcast.config import (
     terms_of,
 )
 from ringcast.digest import Digest
-from ringcast.errors import ConfigError
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.membership import Membership
 from ringcast.protocols.membership.ends import Ends
@@ -37,7 +37,6 @@ from ringcast.protocols.multicast.stable import Stable
 from ringcast.protocols.parts import Parts
 from ringcast.protocols.unicast3 import Unicast3
 from ringcast.protocols.unreliable import Unreliable
-from ringcast.secret import Secret, read_secret, require_cryptography
 from ringcast.stack import Layer, Stack, group_id
 from ringcast.transport import Transport
 from ringcast.transport.inproc import InprocTransport
@@ -46,7 +45,6 @@ from ringcast.transport.udp import UdpTransport, largest_datagram
 
 if TYPE_CHECKING:
     from ringcast.protocols.security.keyring import Keyring
-    from ringcast.protocols.security.keys import Keys
 
 Extra = Callable[[Address, Config, Multicast], Layer]
 
@@ -56,14 +54,14 @@ class Carrier:
     """What carries datagrams between members.
 
     `open` makes a member's transport from the group's name, the member's incarnation,
-    its configuration, and the group's keys if it has a secret; it raises what the
+    its configuration, and what gives access to a sealed group; it raises what the
     transport's constructor raises. `largest_datagram` returns the bytes of the largest
-    datagram that this transport will take, for a group, a configuration, and whether
-    there is a secret. A lossless carrier loses datagrams only when a connection breaks.
+    datagram that this transport will take, for a group, a configuration, and whether it
+    is sealed. A lossless carrier loses datagrams only when a connection breaks.
     A local one connects members of one process.
     """
 
-    open: Callable[[str, int, Config, "Keys | None"], Transport]
+    open: Callable[[str, int, Config, Access | None], Transport]
     largest_datagram: Callable[[str, Config, bool], int] = lambda *_: MAX_DATAGRAM
     is_lossless: bool = False
     is_local: bool = False
@@ -107,7 +105,7 @@ BULK = frozenset(int(kind) for layer in (Mcast, Nakack2, Unicast3, Unreliable)
 # (HIGHEST, STABILITY) would be asked for before it comes.
 CONTROL = frozenset(int(kind) for layer in (Membership, Parts) for kind in layer.kinds)
 
-# Kinds that are sealed with a group's secret alone; all others with the key of a view.
+# Kinds that are sealed without a view; all others with the key of a view.
 OUTSIDE = frozenset(int(kind) for layer in (Membership, Parts) for kind in layer.kinds
                     if kind.outside)
 
@@ -119,55 +117,43 @@ def control_of(is_sealed: bool) -> Collection[int]:
 
 
 def open_transport(stack: str, group: str, member: int, config: Config,
-                   secret: Secret | None) -> Transport:
-    """Open the transport of a member, sealed if there is a secret. Raises what the
-    transport's constructor raises, and ConfigError for a secret that cannot be used."""
+                   access: Access | None) -> Transport:
+    """Open the transport of a member, sealed if there is an access. Raises what the
+    transport's constructor raises."""
     carrier = STACKS[stack].carrier
-    if secret is None:
-        return carrier.open(group, member, config, None)
-    key = read_secret(secret)
-    if config.insecure:
-        raise ConfigError("secret= and insecure=True exclude each other; leave out insecure, since "
-                          "datagrams are sealed")
-    require_cryptography("secret=")
-    from ringcast.protocols.security.keys import Keys
+    inner = carrier.open(group, member, config, access)
+    if access is None:
+        return inner
     from ringcast.protocols.security.seal import ENTROPY, Seal
     from ringcast.transport.sealed import SealedTransport
 
-    keys = Keys(key, group, config.cipher)
-    return SealedTransport(carrier.open(group, member, config, keys),
-                           Seal(keys, member, secrets.token_bytes(ENTROPY), BULK, CONTROL,
-                                OUTSIDE))
+    seal = Seal(access.keys, member, secrets.token_bytes(ENTROPY), BULK, CONTROL, OUTSIDE,
+                access.keyring)
+    return SealedTransport(inner, seal, access.folder)
 
 
-def make_keyring(group: str, member: int) -> "Keyring":
-    """Make the keyring of a member of a group with a secret."""
-    from ringcast.protocols.security.keyring import ENTROPY, Keyring
-
-    return Keyring(group, member, secrets.token_bytes(ENTROPY))
-
-
-def open_udp(group: str, member: int, config: Config, keys: "Keys | None") -> Transport:
+def open_udp(group: str, member: int, config: Config, access: Access | None) -> Transport:
     """Open a UDP transport."""
     return UdpTransport(
         group_address=multicast_address(group, config), port=config.port,
         interface=config.interface, ttl=config.ttl, receive_buffer=config.receive_buffer,
-        max_datagram=config.max_datagram, bulk=BULK if keys is None else [BULK_CHANNEL],
-        busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure or keys is not None)
+        max_datagram=config.max_datagram, bulk=BULK if access is None else [BULK_CHANNEL],
+        busy_poll=nanoseconds(config.busy_poll), insecure=config.insecure or access is not None)
 
 
-def open_tcp(group: str, member: int, config: Config, keys: "Keys | None") -> Transport:
+def open_tcp(group: str, member: int, config: Config, access: Access | None) -> Transport:
     """Open a TCP transport."""
     return TcpTransport(
         group=group_id(group), member=member, interface=config.interface, port=config.port,
         port_range=config.port_range, hosts=[host for host in config.hosts.split(",") if host],
         max_unsent=config.max_unsent, link_timeout=config.link_timeout / 1000,
-        control=control_of(keys is not None),
+        control=control_of(access is not None),
         busy_poll=nanoseconds(config.busy_poll),
-        key=b"" if keys is None else keys.link, insecure=config.insecure)
+        key=b"" if access is None else access.keys.link,
+        identity=None if access is None else access.keyring.identity, insecure=config.insecure)
 
 
-def open_inproc(group: str, member: int, config: Config, keys: "Keys | None") -> Transport:
+def open_inproc(group: str, member: int, config: Config, access: Access | None) -> Transport:
     """Open a transport between members of this process."""
     return InprocTransport(group, receive_buffer=config.receive_buffer)
 
@@ -246,7 +232,7 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
         faults: layers next to the wire.
         durable: whether this member is expected back when it goes without leaving.
         sealed: whether its transport seals datagrams.
-        keyring: what makes and holds the keys of views, in a group with a secret.
+        keyring: what makes and holds the keys of views, in a sealed group.
     """
     spec, budget = STACKS[name], ReceiveBudget(receive_budget)
     multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving,

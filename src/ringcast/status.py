@@ -500,11 +500,11 @@ class InprocStatus(Section, tag="inproc"):
 
 
 class SealStatus(Section):
-    """Datagrams that are sealed with the group's secret."""
+    """Datagrams that are sealed, in a group with a secret or with trusted keys."""
 
     datagrams_unsealed: Annotated[int, Count(
         "datagrams", "datagrams dropped: without a seal, or with another version's",
-        "Grows: a member has no `secret`, or an older version.")] = 0
+        "Grows: a member has no `secret` or `trust`, or an older version.")] = 0
     datagrams_unopened: Annotated[int, Count(
         "datagrams", "datagrams dropped: their seal is broken, or of another key",
         "Grows: a member has another `secret`, or somebody changes datagrams.")] = 0
@@ -523,10 +523,11 @@ class SealStatus(Section):
     hellos_received: Annotated[int, Count(
         "HELLO", "challenges and answers received", "A few for each member: normal.")] = 0
     hellos_refused: Annotated[int, Count(
-        "HELLO", "challenges and answers that were made without our secret",
-        "Not 0: a member has another `secret`.")] = 0
+        "HELLO", "challenges and answers made without our secret or a key that is trusted, or more "
+        "of them than are checked in a second",
+        "Not 0: a member has another `secret`, or a key that the folder `trust` has not.")] = 0
     num_verified: Annotated[int, Now(
-        "members", "members that have shown that they have the secret",
+        "members", "members that have shown that they have the secret, or a trusted key",
         "Fewer than the other members for long: see `hellos_refused`.")] = 0
 
 
@@ -554,7 +555,7 @@ class Status(Layers, kw_only=True):
 
     `multicast` is a McastStatus or a Nakack2Status, as the stack has it; `stable` is
     there with the latter. `transport` is a UdpStatus, a TcpStatus or an InprocStatus.
-    `seal` is None in a group without a secret. `faults` says how many datagrams each
+    `seal` is None in a group that is not sealed. `faults` says how many datagrams each
     layer of ringcast.protocols.faults has hit.
     """
 

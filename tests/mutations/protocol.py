@@ -101,6 +101,7 @@ PRIMARY = "tests/protocols/membership/test_primary.py::"
 THREATS = "tests/security/test_threats.py::"
 SEAL = "tests/security/test_seal.py::"
 KEYS = "tests/security/test_view_keys.py::"
+TRUST = "tests/security/test_trust.py::"
 FORMER = "tests/security/test_former.py::"
 HANDSHAKE = "tests/transport/test_tcp_handshake.py::"
 FLUSH = "tests/protocols/multicast/test_flush.py::"
@@ -554,7 +555,7 @@ MUTATIONS = [
     Mutation("open what comes from somebody who has not answered", "Seal._on_hello",
              "hello.answers.get(self.member) == self.challenge", "True",
              test=THREATS + "test_recorded_hellos_do_not_bring_a_dead_process_back"),
-    Mutation("form a group while others prove that they are there", "Seal._on_hello",
+    Mutation("form a group while others prove that they are there", "Seal._answer",
              "self.was_asked = None, True", "self.was_asked = None, False",
              test="tests/sim/test_forming.py::"
                   "test_members_that_must_prove_first_that_they_are_there_form_one_group_too"),
@@ -607,7 +608,7 @@ MUTATIONS = [
     Mutation("keep the challenge that a forgotten member has answered", "Seal._learn",
              "self._draw_challenge()", "pass",
              test=SEAL + "test_the_oldest_makes_room_and_what_it_sent_opens_no_more"),
-    Mutation("answer every HELLO", "Seal._may_answer", "return self._allowance > 0", "return True",
+    Mutation("answer every HELLO", "Allowance.take", "if not self._left:", "if False:",
              test=SEAL + "test_recorded_questions_are_answered_only_so_often"),
     Mutation("ask strangers at once", "Seal.hellos",
              "self._strangers and now >= self._ask_after", "self._strangers",
@@ -618,6 +619,86 @@ MUTATIONS = [
     Mutation("seal from two threads at once", "SealedTransport.put",
              "with self._sealing:", "if True:",
              test=THREATS + "test_threads_that_send_at_once_never_use_a_number_twice"),
+    # ----------------------------------------------------------------------------- trusted keys
+    Mutation("believe any signature", "Identity.believes",
+             "Ed25519PublicKey.from_public_bytes(key).verify(proof[IDENTITY_SIZE:], said)", "pass",
+             test=TRUST + "test_of_a_signed_hello_no_flipped_bit_is_believed"),
+    Mutation("believe any key", "Identity.believes", "key not in self.trusted or", "",
+             test=TRUST + "test_who_has_no_trusted_key_is_not_heard_and_hears_nothing"),
+    Mutation("check as many signatures as a stranger sends", "Identity.believes",
+             "or not self._checks.take(now)", "",
+             test=TRUST + "test_only_so_many_signatures_are_checked"),
+    Mutation("check what concerns others", "Seal._on_hello",
+             "(is_answer or is_question) and not", "not",
+             test=TRUST + "test_what_concerns_others_is_not_checked"),
+    Mutation("a key speaks for a process of another one", "Seal._is_believed",
+             "proved is not None and proved.key != hello.proof[:IDENTITY_SIZE]", "False",
+             test=TRUST
+             + "test_nobody_speaks_in_the_name_of_a_process_that_has_proved_another_key"),
+    Mutation("a signature serves all groups and secrets", "_signed_hello", "+ key + raw", "+ raw",
+             test=TRUST + "test_a_hello_is_signed_for_one_group_and_secret"),
+    Mutation("a key may use whatever begins with its name", "may_use",
+             'name.partition("/")[0] in names', "name[:1] in names",
+             test=TRUST + "test_a_key_may_use_its_name_and_what_is_below_it"),
+    Mutation("let in who seeks, whatever its name", "Membership._on_seek",
+             "not self.rekeying.believes(sender, seek.name, seek.public)", "False",
+             test=TRUST + "test_who_seeks_with_the_name_of_another_key_is_not_let_in"),
+    Mutation("take PRESENT in any name", "Membership._on_present",
+             "or not self.rekeying.believes(sender, present.name)", "",
+             test=TRUST + "test_who_seeks_with_the_name_of_another_key_is_not_let_in"),
+    Mutation("a proved name may have any public key", "Identity.fits",
+             "public in (None, proved.public)", "True",
+             test=TRUST + "test_who_seeks_with_the_name_of_another_key_is_not_let_in"),
+    Mutation("promise a view with who has not proved its seat", "Membership.take_prepare",
+             "strangers := self.rekeying.strangers(prepare.seats)", "strangers := []",
+             test=TRUST
+             + "test_no_member_promises_a_view_with_one_who_has_not_proved_its_seat[name]"),
+    Mutation("install a view with other names", "Rekeying.fits",
+             "and not self.strangers(install.seats)", "",
+             test=TRUST + "test_a_view_whose_names_were_changed_is_not_installed"),
+    Mutation("a member may take another name in the next view", "Rekeying.strangers",
+             "or (old.name, old.public) != (seat.name, seat.public)", "",
+             test=TRUST + "test_a_view_whose_names_were_changed_is_not_installed"),
+    Mutation("exclude who does not trust one that comes", "Coordinator._part",
+             "change.members & set(refuse.strangers) - ours.keys() or {sender} - ours.keys()",
+             "{sender}",
+             test=TRUST
+             + "test_a_member_that_refuses_a_stranger_stays_and_the_stranger_does_not_come"),
+    Mutation("let nobody meet before it is judged", "Coordinator._part",
+             "or now - change.began < MEETING", "",
+             test=TRUST
+             + "test_a_member_that_refuses_a_stranger_stays_and_the_stranger_does_not_come"),
+    Mutation("take a part of a group", "Coordinator._part", "and seat.before not in before", "",
+             test=TRUST
+             + "test_a_member_that_refuses_a_stranger_stays_and_the_stranger_does_not_come"),
+    Mutation("try at once again with one whom a member does not trust", "Discovery.is_shunned",
+             "now < self.shunned.get(sender, 0)", "False",
+             test=TRUST
+             + "test_one_whom_a_member_does_not_trust_is_not_let_in_and_nobody_is_excluded"),
+    Mutation("remember whose key was removed", "Seal.retrust",
+             "for sender in gone:\n                self._forget(sender)", "pass",
+             test=TRUST + "test_whose_key_is_removed_is_heard_no_more_and_reads_nothing"),
+    Mutation("seal on with what a removed one knows", "Seal.retrust", "self._replace_root()",
+             "pass",
+             test=TRUST + "test_whose_key_is_removed_is_heard_no_more_and_reads_nothing"),
+    Mutation("answer who asked before its key was removed", "Seal.retrust",
+             "self._answers, self._publics = {}, {}", "pass",
+             test=TRUST
+             + "test_who_asked_before_its_key_was_removed_is_not_answered_with_the_new_root"),
+    Mutation("keep the challenge that a removed one has answered", "Seal.retrust",
+             "self._draw_challenge()", "pass",
+             test=TRUST + "test_a_key_that_comes_back_brings_no_process_back"),
+    Mutation("another root in the next epoch", "Seal._replace_root", "under.epoch += 1", "pass",
+             test=TRUST + "test_who_did_not_hear_of_the_new_root_asks_for_it"),
+    Mutation("a root is bound to nobody", "_info_of_root", "% (sender, receiver, epoch)",
+             "% (0, 0, 0)",
+             test=TRUST + "test_what_a_hello_brings_opens_for_the_one_whom_it_answers_alone"),
+    Mutation("a root takes no secret", "Keys.of_process", "self._senders + key", "key",
+             test=TRUST + "test_what_opens_the_datagrams_of_a_process_takes_the_secret_too"),
+    Mutation("take a record of TCP that nobody trusted has signed", "decode",
+             "identity is not None and not identity.believes(_signed_record(raw, before), proof, "
+             "now)", "False",
+             test=TRUST + "test_a_handshake_of_somebody_without_a_trusted_key_is_refused"),
     # ----------------------------------------------------------------------------- keys of views
     Mutation("the key of the former view still seals", "Seal.rekey",
              "self._in_view is None or self._in_view.tag != present.tag", "self._in_view is None",

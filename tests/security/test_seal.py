@@ -234,7 +234,7 @@ def test_no_two_processes_groups_or_ciphers_share_a_key():
     assert len(set(found)) == 16
     a, b = Member(7), Member(7)                     # a process that continues an incarnation
     datagram = bytes(60)
-    one, other = (member._with_secret.cipher for member in (a, b))
+    one, other = (member._without_view.cipher for member in (a, b))
     assert one.encrypt(bytes(12), datagram, b"") != other.encrypt(bytes(12), datagram, b"")
 
 

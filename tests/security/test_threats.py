@@ -15,6 +15,7 @@ import pytest
 from sealed_members import ALIVE, MS, SECRET, Member, keys, meet, pair
 
 from ringcast._core import wire
+from ringcast.access import open_access
 from ringcast.address import Address
 from ringcast.config import configure
 from ringcast.protocols.security import hello, seal as sealing
@@ -198,7 +199,7 @@ def test_ten_thousand_recorded_datagrams_change_nothing(stack):
     cluster.say_again()
     for member in cluster.living():
         seal = member.transport.seal
-        for under in (seal._with_secret, seal._in_view):
+        for under in (seal._without_view, seal._in_view):
             seal._begin_epoch(under)
     cluster.load()
     cluster.say_again()
@@ -298,7 +299,8 @@ def test_threads_that_send_at_once_never_use_a_number_twice():
 def test_a_real_channel_draws_what_is_random_from_the_operating_system():
     """Two channels with all the same arguments have nothing in common."""
     config = configure({}, "inproc")
-    transports = [open_transport("inproc", "g", 1, config, lambda: SECRET) for _ in range(2)]
+    transports = [open_transport("inproc", "g", 1, config,
+                                 open_access("g", 1, config, lambda: SECRET)) for _ in range(2)]
     one, other = (transport._seal for transport in transports)
     assert one.salt != other.salt and one.challenge != other.challenge
     for transport in transports:

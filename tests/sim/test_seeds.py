@@ -30,12 +30,15 @@ KINDS = {
               "options": {"xmit_interval": 0}}, ["nakack2-tcp"], 8),
     # A stranger says again what it heard (EVERYTHING has what came of that).
     "sealed": ({"sealed": True, "messages": 300}, STACKS, 4),
+    # Others, whose keys are not trusted, or not any more, try to be members.
+    "trusted": ({"trusted": True, "messages": 300}, STACKS, 4),
     "slow": ({"slow": 3, "crashes": 1, "messages": 300, "options": {"xmit_interval": 0}},
              ["nakack2-tcp"], 8),
 }
 # Of these, `make test` runs only the first seeds. It runs all seeds that failed once.
 QUICK = {("drawn", stack, 0) for stack in STACKS} | {("torn", "nakack2-tcp", 0),
-                                                     ("sealed", "mcast-udp", 0)}
+                                                     ("sealed", "mcast-udp", 0),
+                                                     ("trusted", "nakack2-udp", 0)}
 
 # What all seeds must have reached together, or they have not tested it: counters of the
 # stacks, of the network, of the processes.
@@ -50,8 +53,8 @@ EVERYTHING = [
     "votes_received", "stability_received", "unicast_msgs_delivered", "unicast_duplicates",
     "unicast_early", "unicast_late", "unicast_undelivered", "unicast_xmit_rsps_sent",
     "datagrams_replayed", "datagrams_unopened", "datagrams_of_strangers", "datagrams_unsealed",
-    "hellos_refused", "num_said_by_strangers", "unicast_highest_resent", "syncs_sent",
-    "syncs_answered", "closes_received"]
+    "hellos_refused", "num_said_by_strangers", "num_said_by_pretenders", "unicast_highest_resent",
+    "syncs_sent", "syncs_answered", "closes_received"]
 
 # Seeds that failed once, and why.
 KEPT = [

@@ -32,6 +32,7 @@ from typing import Any, NoReturn, Self, TypeVar, Unpack
 from ringcast import arguments
 from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import SendPort, SendWindow
+from ringcast.access import open_access
 from ringcast.address import Address, Succession, new_incarnation
 from ringcast.channel.asking import Asking
 from ringcast.channel.callbacks import Callbacks, OnMessage, OnView
@@ -64,10 +65,11 @@ from ringcast.protocols import frag
 from ringcast.protocols.membership.until import Until
 from ringcast.secret import Secret
 from ringcast.stack import Effects, Instant, Layer
-from ringcast.stacks import make_keyring, open_transport, place_of
+from ringcast.stacks import open_transport, place_of
 from ringcast.status import Status
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer
+from ringcast.trust import Folder, Trust
 from ringcast.view import View
 
 MAX_READS = 1000    # attempts of a signal handler to read a table that other threads change
@@ -146,8 +148,14 @@ class Channel(SendPort):
         secret: the path of a file that `ringcast keygen` wrote and only its owner can
             read; or a function that returns 32 random bytes. All members have the same
             secret. Everything between them is encrypted and authenticated, and who does
-            not have it can neither read nor join. Off loopback it is required, unless
-            the option `insecure` is set. Needs the package cryptography.
+            not have it can neither read nor join. Off loopback it is required, or
+            `trust`, unless the option `insecure` is set. Needs the package
+            cryptography.
+        trust: the path of a folder with the public keys of all members, `NAME.pub`, and
+            this member's own private key; `ringcast trust new` makes it. Only who has a
+            key that the others trust can join, under the names of its key. It takes the
+            place of a secret; with both, both are needed. The folder is read again when
+            it changes.
         faults: layers from ringcast.protocols.faults, next to the wire.
         options: all other keywords are options; ringcast.Options has each with its
             meaning, unit, range and default.
@@ -172,12 +180,15 @@ class Channel(SendPort):
                  on_state_request: OnStateRequest | None = None, on_state: OnState | None = None,
                  deliver: bool = True, resume: Digest | None = None, durable: bool = False,
                  succession: Succession | None = None, until: Callable[[View], bool] | None = None,
-                 secret: Secret | None = None, faults: Sequence[Layer] = (),
-                 **options: Unpack[Options]) -> None:
+                 secret: Secret | None = None, trust: Trust | None = None,
+                 faults: Sequence[Layer] = (), **options: Unpack[Options]) -> None:
         self.config = configure(options, stack)
         self.stack = stack
         self.group = arguments.text("group", group)
-        name = default_name() if name is None else arguments.member_name("name", name)
+        folder = None if trust is None else Folder(trust)
+        name = arguments.member_name("name", default_name(folder) if name is None else name)
+        if folder is not None:
+            folder.check(name)
         given = (arguments.callback("on_message", on_message),
                  arguments.callback("on_view", on_view),
                  arguments.callback("on_undelivered", on_undelivered))
@@ -191,17 +202,18 @@ class Channel(SendPort):
         incarnation = new_incarnation() if succession is None else succession.next_incarnation()
         self.address = Address(name, incarnation)
         with ExitStack() as undo:               # closes what was opened if the constructor fails
-            self._transport = open_transport(stack, group, incarnation, self.config, secret)
+            access = open_access(group, incarnation, self.config, secret, folder)
+            self._transport = open_transport(stack, group, incarnation, self.config, access)
             undo.callback(self._transport.close)
             self.config = self.config.fitted(self._transport.max_datagram)
             self._endpoint = Endpoint(
                 stack, self.address, self.config, group=group,
                 physical=self._transport.physical, receive_budget=self._transport.receive_budget,
-                resume=resume, receiving=deliver, durable=durable, sealed=secret is not None,
+                resume=resume, receiving=deliver, durable=durable, sealed=access is not None,
                 offset=0 if succession is None else succession.seqno,
                 conn_id=secrets.randbits(31),           # nobody can guess it
                 filters=() if until is None else (Until(until),), faults=faults,
-                keyring=None if secret is None else make_keyring(group, incarnation),
+                keyring=None if access is None else access.keyring,
                 anchor=time.time_ns() - time.monotonic_ns())
             take_part(self._endpoint, on_message, *of_state)
             seeking = None
@@ -232,7 +244,7 @@ class Channel(SendPort):
         self._callbacks = Callbacks(self.address, self._state, self._driver, self._halt, *given,
                                     state_calls)
         self._publishing = Publishing(group, stack, place_of(stack, group, self.config),
-                                      secret is not None, self._endpoint, self._state,
+                                      access is not None, self._endpoint, self._state,
                                       self._sending)
         self._closing = Closing(self._state, self._driver, self._threads, self._sending,
                                 self._inbox, self._callbacks, self._publishing)
@@ -667,9 +679,13 @@ def described(kind: str, channel: Channel) -> str:
             f"{told}>")
 
 
-def default_name() -> str:
+def default_name(folder: Folder | None) -> str:
     """Return a name for a member that was given none: its host, its process and a
-    random part, so that people can find it and nobody else has it."""
-    end = f"-{os.getpid()}-{secrets.token_hex(4)}"
+    random part, so that people can find it and nobody else has it. With trusted keys,
+    the name of its own key stands for the host."""
+    end = f"{os.getpid()}-{secrets.token_hex(4)}"
+    if folder is not None:
+        return folder.name(end)
+    end = f"-{end}"
     host = socket.gethostname().encode(errors="replace")[:MAX_NAME - len(end)]
     return host.decode(errors="ignore") + end

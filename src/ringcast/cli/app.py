@@ -35,6 +35,7 @@ COMMANDS = {
     "monitor": ("ringcast.cli.monitor", "Follow what happens in a group."),
     "doctor": ("ringcast.cli.doctor", "Find what keeps a group from working here."),
     "keygen": ("ringcast.cli.keygen", "Make the secret of a group."),
+    "trust": ("ringcast.cli.trust", "Make, add and remove the keys of members."),
     "record": ("ringcast.cli.record", "Record the messages of a group in a journal."),
     "journal": ("ringcast.cli.journal.command", "Show a journal, or remove what is not needed."),
     "publish": ("ringcast.cli.publish", "Send the rows that Spark writes to a group."),

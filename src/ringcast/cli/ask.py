@@ -5,6 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from ringcast import Address, arguments
+from ringcast.access import open_access
 from ringcast.address import new_incarnation
 from ringcast.config import configure, nanoseconds
 from ringcast.discovery import parse
@@ -14,23 +15,24 @@ from ringcast.protocols.parts import Parts
 from ringcast.secret import Secret
 from ringcast.stack import Stack
 from ringcast.stacks import open_transport
+from ringcast.trust import Trust
 
 LOOK = 20_000_000       # nanoseconds between two looks for addresses that were found
 
 
 def ask(group: str, stack: str, discovery: str, timeout: float, options: dict[str, Any],
-        secret: Secret | None = None) -> list[Present]:
+        secret: Secret | None = None, trust: Trust | None = None) -> list[Present]:
     """Return the views of a group, those of most members first. End as soon as a few
     questions bring nothing new, or after `timeout` seconds."""
     config = configure(options, stack)
     local = Address("nobody", new_incarnation())
+    access = open_access(arguments.text("group", group), local.incarnation, config, secret, trust)
     with closing(parse(discovery)) as finder, closing(open_transport(
-            stack, arguments.text("group", group), local.incarnation, config,
-            secret)) as transport:
+            stack, group, local.incarnation, config, access)) as transport:
         asking = Asking(config)
         layers = Stack([asking, Parts(config.fitted(transport.max_datagram).max_datagram)],
                        local=local, group=group, physical=transport.physical,
-                       sealed=secret is not None)
+                       sealed=access is not None)
         end = time.monotonic_ns() + nanoseconds(1000 * timeout)
         layers.start(now := time.monotonic_ns())
         while now < end and not asking.is_over:

@@ -10,6 +10,7 @@ from ringcast.cli.options import (
     SecretFile,
     Settings,
     StackName,
+    TrustFolder,
     print_json,
     printable,
     settings,
@@ -31,6 +32,7 @@ def doctor_command(
                             "to wait for answers of members; 0: no members are asked.")] = 1.0,
     stack: StackName = "mcast-udp",
     secret_file: SecretFile = None,
+    trust: TrustFolder = None,
     options: Settings = None,
 ) -> None:
     """Find what keeps a group from working here, and say what to do: multicast, socket
@@ -52,9 +54,9 @@ def doctor_command(
     measured = measure(group, stack, config, seconds)
     answers: list[Present] = []
     if measured.refusal is None and seconds:
-        if secret_file is None:         # it only asks who is there, which is no secret
+        if secret_file is None and trust is None:       # it asks who is there, which is no secret
             chosen["insecure"] = True
-        answers = ask(group, stack, "multicast", seconds, chosen, secret_file)
+        answers = ask(group, stack, "multicast", seconds, chosen, secret_file, trust)
     findings = examine(group, stack, config, measured, statusfile.snapshots(), answers)
     for finding in findings:
         if as_json:

@@ -11,6 +11,7 @@ from ringcast.cli.options import (
     SecretFile,
     Settings,
     StackName,
+    TrustFolder,
     print_json,
     printable,
     settings,
@@ -26,6 +27,7 @@ def members_command(
     stack: StackName = "mcast-udp",
     discovery: Discovery = "multicast",
     secret_file: SecretFile = None,
+    trust: TrustFolder = None,
     options: Settings = None,
 ) -> None:
     """Show who is in a group, without joining it: the name of each member, the oldest
@@ -35,7 +37,7 @@ def members_command(
     """
     from ringcast.cli.ask import ask
 
-    found = ask(group, stack, discovery, timeout, settings(options), secret_file)
+    found = ask(group, stack, discovery, timeout, settings(options), secret_file, trust)
     if not found and not as_json:
         print(f"nobody of group {printable(group)} has answered within {timeout:g} s")
     for number, view in enumerate(found):

@@ -65,6 +65,22 @@ SecretFile = Annotated[Path | None, typer.Option(
     help="The group's secret, a file from `ringcast keygen`: all members have the same.")]
 
 
+TrustFolder = Annotated[Path | None, typer.Option(
+    "--trust", metavar="FOLDER", parser=path,
+    help="The public keys of the members, and our own private key: a folder from `ringcast trust "
+         "new`.")]
+
+
+def name_for(role: str, name: str | None, trust: Path | None) -> str:
+    """Return the name of a member that a command opens: the one that was given, else
+    that of its role; with trusted keys, one that our key may have."""
+    from ringcast.trust import Folder
+
+    if name is not None:
+        return name
+    return role if trust is None else Folder(trust).name(role)
+
+
 Discovery = Annotated[str, typer.Option(
     "--discovery", metavar="HOW",
     help="Where to look for members: multicast, hosts:HOST:PORT,HOST:PORT..., dns:NAME or "

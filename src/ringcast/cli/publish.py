@@ -15,6 +15,8 @@ from ringcast.cli.options import (
     SecretFile,
     Settings,
     StackName,
+    TrustFolder,
+    name_for,
     names,
     path,
     print_json,
@@ -29,7 +31,8 @@ def publish_command(
     outbox: Annotated[Path, typer.Argument(
         parser=path, help="The directory that Spark writes to; made if it does not exist.")],
     group: Annotated[str, typer.Option(help="The group to send to.")],
-    name: Annotated[str, typer.Option(help="The name of this member.")] = "spark",
+    name: Annotated[str | None, typer.Option(
+        help="The name of this member.", show_default="spark; with --trust, KEY/spark")] = None,
     expect: Annotated[str, typer.Option(
         help="The names of members that must have every row, with commas between. Without any, "
              "at least one other member must be there.")] = "",
@@ -37,6 +40,7 @@ def publish_command(
         help="Seconds after which the file of a failed task is removed.")] = KEEP_PARTS,
     stack: StackName = "mcast-udp",
     secret_file: SecretFile = None,
+    trust: TrustFolder = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
     as_json: AsJson = False,
@@ -54,6 +58,7 @@ def publish_command(
     from ringcast.outbox.owned import OwnedOutbox
     from ringcast.outbox.publisher import Publisher, channel_factory
 
+    name = name_for("spark", name, trust)
     stop = threading.Event()
     stopped_by: list[int] = []
 
@@ -63,7 +68,7 @@ def publish_command(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    config, join = channel_factory(group, name=name, stack=stack, secret=secret_file,
+    config, join = channel_factory(group, name=name, stack=stack, secret=secret_file, trust=trust,
                                    **settings(options))
     with OwnedOutbox(outbox, group, config) as owned, spinner(quiet) as progress:
         task = progress.add_task(f"publishing {typed(outbox)} to {group}")

@@ -15,6 +15,8 @@ from ringcast.cli.options import (
     SecretFile,
     Settings,
     StackName,
+    TrustFolder,
+    name_for,
     path,
     print_json,
     settings,
@@ -31,7 +33,9 @@ def record_command(
     directory: Annotated[Path, typer.Argument(
         parser=path, help="The journal; made if it does not exist, continued if it does.")],
     group: Annotated[str, typer.Option(help="The group to record.")],
-    name: Annotated[str, typer.Option(help="The name of this member.")] = "recorder",
+    name: Annotated[str | None, typer.Option(
+        help="The name of this member.",
+        show_default="recorder; with --trust, KEY/recorder")] = None,
     stop_when_alone: Annotated[bool, typer.Option(
         "--stop-when-alone", help="End when all other members have left.")] = False,
     keep_place: Annotated[bool, typer.Option(
@@ -42,6 +46,7 @@ def record_command(
     keep_until_committed: KeepUntilCommitted = None,
     stack: StackName = "mcast-udp",
     secret_file: SecretFile = None,
+    trust: TrustFolder = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     options: Settings = None,
     as_json: AsJson = False,
@@ -74,13 +79,14 @@ def record_command(
 
     place = typed(directory)
     retention = retention_of(keep_for, keep_bytes, keep_until_committed)
+    name = name_for("recorder", name, trust)
     with Journal(directory, group=group, recorder=name) as journal:
         def on_view(view: "View") -> None:
             close_when_alone(channel, view)
 
         channel = Channel(group, name=name, stack=stack, durable=True, resume=resume_of(journal),
                           on_view=on_view if stop_when_alone else None, secret=secret_file,
-                          **(settings(options) | {"oob_in_order": True}))
+                          trust=trust, **(settings(options) | {"oob_in_order": True}))
         stopped_by: list[int] = []
         is_member = False
 

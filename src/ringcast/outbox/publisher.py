@@ -39,6 +39,7 @@ from ringcast.outbox.stream import Mark, Stream
 from ringcast.outbox.takers import Finished, Takers
 from ringcast.secret import Secret
 from ringcast.stacks import fitted
+from ringcast.trust import Trust
 
 # Times are in seconds.
 POLL_INTERVAL = 0.005       # between two checks for acks and for new batches
@@ -52,7 +53,7 @@ Join = Callable[[Succession, Callable[[View], bool]], Channel]
 
 
 def channel_factory(group: str, *, name: str, stack: str, secret: Secret | None = None,
-                    **options: Unpack[Options]) -> tuple[Config, Join]:
+                    trust: Trust | None = None, **options: Unpack[Options]) -> tuple[Config, Join]:
     """Return what an OwnedOutbox and a Publisher need, for a member with these
     arguments of Channel: its configuration, and a function that opens its channel.
 
@@ -60,10 +61,11 @@ def channel_factory(group: str, *, name: str, stack: str, secret: Secret | None 
     until there is room for the next fragment of a large row.
     """
     options = Options(frag_timeout=86_400_000) | options
-    config = fitted(configure(options, stack), stack, group, secret is not None)
+    is_sealed = secret is not None or trust is not None
+    config = fitted(configure(options, stack), stack, group, is_sealed)
     return config, lambda succession, until: Channel(
         group, name=name, stack=stack, deliver=False, succession=succession, until=until,
-        secret=secret, **options)
+        secret=secret, trust=trust, **options)
 
 
 class Publisher:

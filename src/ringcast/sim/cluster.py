@@ -26,6 +26,7 @@ from ringcast.view import View
 
 if TYPE_CHECKING:
     from ringcast.sim.former import Former
+    from ringcast.sim.pretender import Pretender
     from ringcast.sim.sealing import Sealing
 
 
@@ -57,7 +58,9 @@ class Cluster:
     Member.
 
     In a `sealed` group datagrams are sealed; the secret, and all that is random, come
-    from the seed. A stranger and former members listen (stranger.py, former.py).
+    from the seed. A stranger and former members listen (stranger.py, former.py). In a
+    `trusted` one, members have keys instead of a secret, and pretenders try to be
+    members (pretender.py).
 
     If it `refuses`, members learn soon that a datagram went to a process that is gone,
     as over sockets.
@@ -71,7 +74,7 @@ class Cluster:
 
     def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None,
                  stack: str = "mcast-udp", refuses: bool = False, sealed: bool = False,
-                 **options: Any) -> None:
+                 trusted: bool = False, **options: Any) -> None:
         self.names = tuple(names)
         self.stack = stack
         self.refuses = refuses
@@ -83,6 +86,8 @@ class Cluster:
         self.sealing: Sealing | None = None
         self.stranger: Stranger | None = None
         self.former: Former | None = None
+        self.pretenders: list[Pretender] = []
+        sealed = sealed or trusted
         if sealed:
             self.stranger = Stranger(self, Random(f"{seed} stranger"))
         self.network = network or Network()
@@ -93,9 +98,10 @@ class Cluster:
         self.options: dict[str, Any] = options
         if sealed:
             require_cryptography("a sealed group")
-            from ringcast.sim import former, sealing
+            from ringcast.sim import former, pretender, sealing
 
-            self.sealing = sealing.Sealing(seed, configure(options, stack).cipher)
+            self.sealing = sealing.Sealing(seed, configure(options, stack).cipher,
+                                           names if trusted else None)
             self.former = former.Former(self, self.sealing, Random(f"{seed} former"))
         self.checkers = Checkers(self)
         self.deaths = Deaths(self)
@@ -105,6 +111,8 @@ class Cluster:
         self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self.num_events = 0                             # that were put into the queue
         self.num_done = 0                               # that were taken out of it
+        if sealed and trusted:
+            self.pretenders = pretender.both(self, Random(f"{seed} pretenders"))
         self.sent_datagrams = 0
         self.members: dict[str, Member] = {}
         self.incarnations: dict[int, Member] = {}
@@ -172,6 +180,8 @@ class Cluster:
         """Carry a datagram as it is on the wire, sealed if the group is."""
         if self.stranger is not None:
             self.stranger.hear(datagram)
+        for pretender in self.pretenders:
+            pretender.hear(source, datagram)
         if self.links is not None:
             for target in self.links.partners(source):
                 if dest in (EVERYONE, target.incarnation):

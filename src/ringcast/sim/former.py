@@ -157,7 +157,7 @@ class Former:
         layer = target.members
         seats = list(layer.members.values())
         ring = Keyring(self.sealing.group, name, self.rng.randbytes(ENTROPY),
-                       self.sealing.seals_for)
+                       seals_for=self.sealing.seals_for)
         for known, key in self.keys[outsider].items():
             ring.hold(known, Held(key, name, {}))
         view_id = (layer.promised >> COUNTER) + 1 << COUNTER | name & MAKER

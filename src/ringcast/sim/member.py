@@ -75,6 +75,9 @@ class Member:
         self.durable = durable
         self.offset = offset
         self.log = Log(offset)          # its messages to everybody
+        self.keyring = None
+        if cluster.sealing is not None:
+            self.keyring = cluster.sealing.keyring(self.incarnation, name)
         self.transport = MemberTransport(self, socket_bytes, STACKS[cluster.stack].is_lossless)
         self.schedule = Schedule(self, turn_time)
         self.consumer: Consumer = self.consumer_type(self)
@@ -89,7 +92,7 @@ class Member:
             anchor=cluster.now - self.now, filters=[self.view_filter],
             bundler=partial(PreemptedBundler, self.producer.threads), durable=durable,
             sealed=cluster.sealing is not None,
-            keyring=cluster.sealing and cluster.sealing.keyring(self.incarnation))
+            keyring=self.keyring)
         self.stack, self.members = self.endpoint.stack, self.endpoint.members
         self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
         self.replica = Replica(self, replica) if replica else None

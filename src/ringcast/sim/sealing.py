@@ -3,36 +3,57 @@ alone: a channel draws them from the operating system.
 """
 
 import hmac
+from collections.abc import Iterable
 from random import Random
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from ringcast.protocols.security import keyring
+from ringcast.protocols.security.identity import Identity
 from ringcast.protocols.security.keyring import Keyring
-from ringcast.protocols.security.keys import SECRET_SIZE, Keys
+from ringcast.protocols.security.keys import NO_SECRET, SECRET_SIZE, Keys
 from ringcast.protocols.security.seal import ENTROPY, Seal
 from ringcast.stacks import BULK, CONTROL, OUTSIDE
 
 
 class Sealing:
-    """The secret of a simulated group, and the seals and keyrings of its members."""
+    """The secret of a simulated group, or the keys that its members trust: those of
+    these `names`; and the seals and keyrings of its members."""
 
     group = "simulated"
 
-    def __init__(self, seed: int | str, cipher: str) -> None:
-        self.rng = Random(f"{seed} seals")
-        self.keys = Keys(self.rng.randbytes(SECRET_SIZE), self.group, cipher)
+    def __init__(self, seed: int | str, cipher: str, names: Iterable[str] | None = None) -> None:
+        self.seed, self.rng = seed, Random(f"{seed} seals")
+        secret = self.rng.randbytes(SECRET_SIZE)
+        self.keys = Keys(NO_SECRET if names is not None else secret, self.group, cipher)
+        self.trusted: dict[bytes, frozenset[str]] | None = None
+        if names is not None:
+            self.trusted = {self.key(name): frozenset([name]) for name in names}
 
-    def seal(self, incarnation: int) -> Seal:
-        """Return the seal of a new process."""
-        return Seal(self.keys, incarnation, self.rng.randbytes(ENTROPY), BULK, CONTROL, OUTSIDE)
+    def private(self, name: str) -> Ed25519PrivateKey:
+        """Return the private key of a member."""
+        return Ed25519PrivateKey.from_private_bytes(Random(f"{self.seed} key {name}").randbytes(32))
 
-    def keyring(self, incarnation: int) -> Keyring:
-        """Return the keyring of a new process."""
-        return Keyring(self.group, incarnation, self.rng.randbytes(keyring.ENTROPY), self.seals_for)
+    def key(self, name: str) -> bytes:
+        """Return the public key of a member."""
+        return self.private(name).public_key().public_bytes_raw()
+
+    def seal(self, incarnation: int, ring: Keyring) -> Seal:
+        """Return the seal of a new process that has this keyring."""
+        return Seal(self.keys, incarnation, self.rng.randbytes(ENTROPY), BULK, CONTROL, OUTSIDE,
+                    ring)
+
+    def keyring(self, incarnation: int, name: str) -> Keyring:
+        """Return the keyring of a new process of a member."""
+        identity = None
+        if self.trusted is not None:
+            identity = Identity(self.private(name), dict(self.trusted))
+        return Keyring(self.group, incarnation, self.rng.randbytes(keyring.ENTROPY), identity,
+                       self.seals_for)
 
     def seals_for(self, text: bytes, public: X25519PublicKey, info: bytes) -> bytes:
         """Seal as Suite.encrypt does, which draws a key of its own: HPKE in base mode

@@ -31,7 +31,9 @@ class MemberTransport:
         self.routes: dict[int, str] = {}        # where members can be reached
         self.send_full = 0.0
         sealing = member.cluster.sealing
-        self.seal = None if sealing is None else sealing.seal(member.incarnation)
+        self.seal = None
+        if sealing is not None and member.keyring is not None:
+            self.seal = sealing.seal(member.incarnation, member.keyring)
         self.num_overflows = 0
         self.num_unsent = 0
 

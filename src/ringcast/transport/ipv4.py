@@ -35,8 +35,9 @@ def check_interface(interface: str, insecure: bool) -> ipaddress.IPv4Address:
                           "`ip -4 address` lists them")
     if not address.is_loopback and not insecure:
         raise ConfigError(f"interface={interface!r} is not loopback: pass secret=, the path of a "
-                          "file from `ringcast keygen`; or say insecure=True if everybody on that "
-                          "network may read and write the group's messages")
+                          "file from `ringcast keygen`, or trust=, a folder from `ringcast trust "
+                          "new`; or say insecure=True if everybody on that network may read and "
+                          "write the group's messages")
     return address
 
 

@@ -13,11 +13,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE
-from ringcast.protocols.security.seal import OVERHEAD, Seal
+from ringcast.errors import ConfigError
+from ringcast.logs import log
+from ringcast.protocols.security.seal import FOREVER, OVERHEAD, Seal
 from ringcast.stack import HeldKeys
 from ringcast.status import InprocStatus, SealStatus, TcpStatus, UdpStatus
 from ringcast.transport import Transport
 from ringcast.transport.lifetime import check_open
+from ringcast.trust import LOOK, Folder
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -27,11 +30,14 @@ class SealedTransport:
     """A `Transport` that seals what goes through `inner`.
 
     Threads: as `Transport` says. HELLOs and datagrams leave in the order in which they
-    are sealed: a HELLO says which datagrams came before it.
+    are sealed: a HELLO says which datagrams came before it. The thread that polls looks
+    at the `folder` of trusted keys.
     """
 
-    def __init__(self, inner: Transport, seal: Seal) -> None:
-        self._inner, self._seal = inner, seal
+    def __init__(self, inner: Transport, seal: Seal, folder: Folder | None = None) -> None:
+        self._inner, self._seal, self._folder = inner, seal, folder
+        self._look_at = FOREVER if folder is None else time.monotonic_ns() + LOOK
+        self._is_lost = False
         self.lossless = inner.lossless
         self._sealing = threading.Lock()
         self._is_forgotten = False
@@ -69,6 +75,8 @@ class SealedTransport:
             if now >= self._seal.old_until:
                 with self._sealing:
                     self._seal.end_old(now)
+            if now >= self._look_at:
+                self._look(now)
             opened = self._seal.open(came, now)
             self._say_hello()
         except BaseException:               # a signal handler's, say
@@ -80,6 +88,25 @@ class SealedTransport:
         """See `Rekeyed.rekey`."""
         with self._sealing:
             self._seal.rekey(held, time.monotonic_ns())
+
+    def _look(self, now: int) -> None:
+        """Trust the keys that are in the folder now. If it cannot be read, go on with
+        those that were there."""
+        assert self._folder is not None
+        self._look_at = now + LOOK
+        try:
+            found = self._folder.changed()
+        except ConfigError as error:
+            if not self._is_lost:
+                log.warning("%s; the keys that were there are trusted until it is back", error)
+            self._is_lost = True
+            return
+        self._is_lost = False
+        if found is not None:
+            for fault in found.faults:
+                log.warning("%s; it is not trusted", fault)
+            with self._sealing:
+                self._seal.retrust(found.names)
 
     def _say_hello(self) -> None:
         """Ask and answer who is to be asked and answered now."""

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import SecretFile, Settings, StackName, path, settings
+from ringcast.cli.options import SecretFile, Settings, StackName, TrustFolder, path, settings
 
 
 @app.command("demo")
@@ -26,6 +26,7 @@ def demo_command(
         parser=path, metavar="DIR",
         help="Keep journal, table, outbox and traces in this new directory.")] = None,
     secret_file: SecretFile = None,
+    trust: TrustFolder = None,
     options: Settings = None,
 ) -> None:
     """Run the whole system on real data. Publishers send flight records over a lossy
@@ -38,4 +39,5 @@ def demo_command(
     """
     from ringcast.cli.demo.run import run
 
-    run(publishers, messages, loss, stack, seed, page, keep, secret_file, settings(options))
+    run(publishers, messages, loss, stack, seed, page, keep, secret_file, trust,
+        settings(options))

@@ -22,10 +22,9 @@ from ringcast.journal.writer import Journal
 from ringcast.outbox.owned import OwnedOutbox
 from ringcast.outbox.publisher import Publisher
 from ringcast.protocols.faults import Discard, Duplicate, Fault, Shuffle
+from ringcast.stacks import fitted
 from ringcast.status import by_name
 
-RECORDER = "recorder"
-SPARK = "spark"
 FAULT_PROBABILITY = 0.01        # that a datagram is duplicated, and that it is reordered
 TIMEOUT = 100                   # seconds that a member waits for the others
 
@@ -43,6 +42,8 @@ class DemoPlan:
     stack: str = "mcast-udp"
     announcements: int = 0              # that Spark will make of the messages
     secret: Path | None = None          # the file of the group's secret
+    trust: Path | None = None           # the folder of keys that members trust ...
+    prefix: str = ""                    # ... and what begins the names of ours
 
     @property
     def total(self) -> int:
@@ -51,8 +52,23 @@ class DemoPlan:
 
     @property
     def names(self) -> list[str]:
-        publishers = [f"publisher-{number}" for number in range(1, self.publishers + 1)]
-        return [*publishers, RECORDER, SPARK]
+        return [*self.publisher_names, self.recorder, self.spark]
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.secret is not None or self.trust is not None
+
+    @property
+    def publisher_names(self) -> list[str]:
+        return [f"{self.prefix}publisher-{number}" for number in range(1, self.publishers + 1)]
+
+    @property
+    def recorder(self) -> str:
+        return f"{self.prefix}recorder"
+
+    @property
+    def spark(self) -> str:
+        return f"{self.prefix}spark"
 
     def faults(self, name: str) -> list[Fault]:
         """Return the simulated network faults of a member, the same for the same seed.
@@ -65,7 +81,8 @@ class DemoPlan:
     def channel(self, name: str, **kwargs: Any) -> Channel:
         """Open the channel of a member, with its faults."""
         return Channel(self.group, name=name, min_members=len(self.names), stack=self.stack,
-                       faults=self.faults(name), secret=self.secret, **self.options, **kwargs)
+                       faults=self.faults(name), secret=self.secret, trust=self.trust,
+                       **self.options, **kwargs)
 
 
 @dataclass
@@ -85,8 +102,8 @@ class Verifier:
     """Checks batches on arrival: of every sender each seqno from 1 on, once, in order
     and without a gap."""
 
-    def __init__(self, expected: int) -> None:
-        self.expected = expected
+    def __init__(self, expected: int, announcer: str = "") -> None:
+        self.expected, self.announcer = expected, announcer
         self.last: dict[str, int] = {}
         self.total = 0
         self.faults: list[str] = []
@@ -100,7 +117,7 @@ class Verifier:
             self.faults.append(f"after seqno {last} of {sender} came {batch.first}")
         self.last[sender] = batch.last
         self.began = self.began or time.monotonic()
-        if sender != SPARK:             # announcements come when Spark gets to them
+        if sender != self.announcer:             # announcements come when Spark gets to them
             self.ended = time.monotonic()
         self.total += len(batch)
         if self.total >= self.expected:
@@ -113,7 +130,7 @@ def run_publisher(plan: DemoPlan, number: int, sent: Any,
     of all members have come, and all members have ours."""
     name = plan.names[number]
     share = flights.share(number, plan.publishers, plan.messages)
-    verifier = Verifier(plan.total)
+    verifier = Verifier(plan.total, plan.spark)
     channel = plan.channel(name, on_message=verifier).connect()
     for count, line in enumerate(share, 1):
         channel.send(line, timeout=TIMEOUT)
@@ -130,14 +147,14 @@ def run_publisher(plan: DemoPlan, number: int, sent: Any,
 def run_recorder(plan: DemoPlan, directory: Path, recorded: Any,
                  outcomes: "mp.SimpleQueue[Outcome]") -> None:
     """Record all messages, until all others have left."""
-    outcome = Outcome(RECORDER)
-    with Journal(directory, group=plan.group, recorder=RECORDER) as journal:
+    outcome = Outcome(plan.recorder)
+    with Journal(directory, group=plan.group, recorder=plan.recorder) as journal:
         def on_view(view: View) -> None:
             if view.left:                   # at first it is alone, too
                 close_when_alone(channel, view)
 
-        channel = plan.channel(RECORDER, on_view=on_view, oob_in_order=True)
-        verifier = Verifier(plan.total)
+        channel = plan.channel(plan.recorder, on_view=on_view, oob_in_order=True)
+        verifier = Verifier(plan.total, plan.spark)
         with connected(channel):
             outcome.delivered = record(channel, journal,
                                        lambda total: recorded.__setitem__(plan.publishers, total),
@@ -151,12 +168,13 @@ def run_recorder(plan: DemoPlan, directory: Path, recorded: Any,
 def run_announcer(plan: DemoPlan, path: Path, stopped: Any,
                   outcomes: "mp.SimpleQueue[Outcome]") -> None:
     """Publish what Spark writes into the outbox, until the event `stopped` is set."""
-    with OwnedOutbox(path, plan.group, configure(plan.options, plan.stack)) as outbox:
+    config = fitted(configure(plan.options, plan.stack), plan.stack, plan.group, plan.is_sealed)
+    with OwnedOutbox(path, plan.group, config) as outbox:
         publisher = Publisher(
-            outbox, SPARK, lambda succession, until: plan.channel(
-                SPARK, deliver=False, succession=succession, until=until),
-            stopped, expect=[RECORDER])
+            outbox, plan.spark, lambda succession, until: plan.channel(
+                plan.spark, deliver=False, succession=succession, until=until),
+            stopped, expect=[plan.recorder])
         publisher.run()
         assert publisher.channel is not None
-        outcomes.put(Outcome(SPARK, sent=publisher.acknowledged,
+        outcomes.put(Outcome(plan.spark, sent=publisher.acknowledged,
                              status=by_name(publisher.channel.status())))

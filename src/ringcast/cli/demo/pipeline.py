@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringcast.cli.demo.flights import ANNOUNCED, COLUMNS, LATE, MISSING, Figures
-from ringcast.cli.demo.members import SPARK
 from ringcast.journal.offsets import digest_of
 
 if TYPE_CHECKING:
@@ -51,9 +50,10 @@ def stream_to_group(rows: "DataFrame", outbox: Path, checkpoint: Path) -> "Strea
             .trigger(processingTime="0 seconds").start())
 
 
-def announced(spark: "SparkSession", journal: Path) -> list[tuple[int, str]]:
-    """Return the announcements in the journal as (seqno, text), by seqno."""
-    rows = spark.read.format("ringcast").option("senders", SPARK).load(str(journal)).selectExpr(
+def announced(spark: "SparkSession", journal: Path, sender: str) -> list[tuple[int, str]]:
+    """Return the announcements of the publisher in the journal as (seqno, text), by
+    seqno."""
+    rows = spark.read.format("ringcast").option("senders", sender).load(str(journal)).selectExpr(
         "seqno", "cast(payload as string)")
     return sorted(tuple(row) for row in rows.collect())
 

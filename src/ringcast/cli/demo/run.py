@@ -23,6 +23,7 @@ from ringcast.cli.interrupts import held_back, let_end_java, stopping
 from ringcast.cli.options import check_loss, typed
 from ringcast.cli.screen import console, page, show_table
 from ringcast.config import configure
+from ringcast.trust import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -43,15 +44,17 @@ class DemoError(Exception):
 
 
 def run(publishers: int, messages: int, loss: float | None, stack: str, seed: int, to: Path,
-        keep: Path | None, secret_file: Path | None, options: dict[str, Any]) -> None:
+        keep: Path | None, secret_file: Path | None, trust: Path | None,
+        options: dict[str, Any]) -> None:
     """Run the demo, and write its report. typer.Exit(1) if a result differs."""
     properties = {"max_bundle_size": BUNDLE} | options
     if loss is None:
         loss = LOSS if configure(properties, stack).xmit_interval > 0 else 0.0
     check_loss(loss, stack, properties)
     plan = DemoPlan(f"demo-{os.getpid()}", publishers, messages, loss, seed, properties, stack,
-                len(flights.announcements(messages)), secret_file)
-    plan.channel(members.RECORDER).close(0)     # raises now if the settings are impossible
+                    len(flights.announcements(messages)), secret_file, trust,
+                    "" if trust is None else f"{Folder(trust).own}/")
+    plan.channel(plan.recorder).close(0)        # raises now if the settings are impossible
     began = time.monotonic()
     with workplace(keep) as directory:
         try:
@@ -134,8 +137,7 @@ class DemoRun:
             spark = session("ringcast demo", master="local[2]", conf=QUIET)
         let_end_java()
         with stopping(spark), self.killing():
-            publishers = [name for name in self.plan.names if name.startswith("publisher")]
-            rows = pipeline.records(spark, self.journal, publishers)
+            rows = pipeline.records(spark, self.journal, self.plan.publisher_names)
             queries = [pipeline.stream_to_table(rows, self.table, self.checkpoints / "table"),
                        pipeline.stream_to_group(rows, self.outbox, self.checkpoints / "group")]
             self.start()
@@ -147,7 +149,7 @@ class DemoRun:
                 self.streams = pipeline.streams(table)
                 self.computed = pipeline.computed(table)
                 self.expected = flights.expected(self.plan.messages)
-                self.announced = pipeline.announced(spark, self.journal)
+                self.announced = pipeline.announced(spark, self.journal, self.plan.spark)
                 self.audit, self.audit_parts = pipeline.judged(spark, self.traces)
 
     @contextmanager
@@ -189,7 +191,7 @@ class DemoRun:
                 while not self.queue.empty():
                     self.outcomes.append(self.queue.get())
                     moved_at = time.monotonic()
-                if sum(outcome.name.startswith("publisher")
+                if sum(outcome.name in self.plan.publisher_names
                        for outcome in self.outcomes) == self.plan.publishers:
                     self.announcer_may_go.set()
                 if not before or replace(self.samples[-1], at=before[0].at) != before[0]:
@@ -231,7 +233,7 @@ class DemoRun:
                  for fault in outcome.faults_found]
         found += [f"{each.name} got {each.delivered} messages, not {self.plan.total}"
                   for each in self.outcomes
-                  if each.name != members.SPARK and each.delivered != self.plan.total]
+                  if each.name != self.plan.spark and each.delivered != self.plan.total]
         found += [f"{each.unacked} messages of {each.name} were not acknowledged by all"
                   for each in self.outcomes if each.unacked]
         found += self.differing_streams() + self.differing_announcements()
@@ -248,7 +250,7 @@ class DemoRun:
         each once."""
         by_name = {sender.rpartition("#")[0]: stream for sender, stream in self.streams.items()}
         sent = {each.name: each.sent for each in self.outcomes
-                if each.sent and each.name != members.SPARK}
+                if each.sent and each.name != self.plan.spark}
         found = [f"the table has (rows, distinct, lowest, highest) = {by_name.get(name)} of "
                  f"{name}, which sent {count}" for name, count in sent.items()
                  if by_name.get(name) != (count, count, 1, count)]

@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import AsJson, Discovery, SecretFile, Settings, StackName, settings
+from ringcast.cli.options import (
+    AsJson,
+    Discovery,
+    SecretFile,
+    Settings,
+    StackName,
+    TrustFolder,
+    settings,
+)
 
 
 @app.command("join")
@@ -14,7 +22,7 @@ def join_command(
     group: Annotated[str, typer.Argument(help="The group to join.")],
     name: Annotated[str | None, typer.Option(
         help="The name of this member; no two members have the same.",
-        show_default="host, process and a random part")] = None,
+        show_default="host, process and a random part; with --trust, below our key's name")] = None,
     as_json: AsJson = False,
     stack: StackName = "mcast-udp",
     discovery: Discovery = "multicast",
@@ -22,6 +30,7 @@ def join_command(
         help="What goes on when the group comes apart: merge, every part; or primary, only the "
              "part with the majority.")] = "merge",
     secret_file: SecretFile = None,
+    trust: TrustFolder = None,
     options: Settings = None,
 ) -> None:
     """Join a group, and show its messages and views as they come. Each line of standard
@@ -37,5 +46,5 @@ def join_command(
     from ringcast.cli.join.terminal import Terminal
 
     Terminal(as_json).run(partial(Channel, group, name=name, stack=stack, discovery=discovery,
-                                  secret=secret_file,
+                                  secret=secret_file, trust=trust,
                                   **{"partition": partition} | settings(options)))

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import SecretFile
+from ringcast.cli.options import SecretFile, TrustFolder
 from ringcast.cli.perf.legends import MULTICAST, ROUND_TRIPS, UNICAST
 from ringcast.config import STACK_NAMES
 
@@ -61,6 +61,7 @@ def perf(
     insecure: Annotated[bool, typer.Option(
         "--insecure", help="Allow an interface other than loopback, unencrypted.")] = False,
     secret_file: SecretFile = None,
+    trust: TrustFolder = None,
     receive_buffer: Annotated[int | None, typer.Option(
         help="Bytes of the receive buffer requested for each socket.")] = None,
     capacity: Annotated[int | None, typer.Option(
@@ -85,8 +86,8 @@ def perf(
     measures that row alone. With several stacks, every row is measured with each of
     them, in turns.
 
-    With --secret-file every row is measured sealed and not sealed, in turns; with
-    --unicast only sealed.
+    With --secret-file or --trust every row is measured sealed and not sealed, in turns;
+    with --unicast only sealed.
 
     With --unicast one member sends to one other: over UDP between two processes, and
     (inproc) within one process. First it sends as fast as it can, in turns with
@@ -106,7 +107,8 @@ def perf(
 
     measure_rows(options, members=members, senders=senders, batch=batch, rate=rate, loss=loss,
                  stack=stack, unicast=unicast, size=size, seconds=seconds, runs=runs, seed=seed,
-                 naive=naive, timeout=timeout, json_file=json_file, secret_file=secret_file)
+                 naive=naive, timeout=timeout, json_file=json_file, secret_file=secret_file,
+                 trust=trust)
 
 
 def given(**properties: Any) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from ringcast.cli.screen import console
 from ringcast.config import check_stack, configure
 from ringcast.secret import read_secret
 from ringcast.stacks import STACKS
+from ringcast.trust import Folder
 
 MAX_SECONDS = 3600
 MAX_LOSS = 0.9
@@ -71,7 +72,7 @@ def measure_rows(
     options: dict[str, Any], *, members: int | None, senders: str | None, batch: int | None,
     rate: int | None, loss: float | None, stack: list[str] | None, unicast: bool,
     size: list[str] | None, seconds: float, runs: int, seed: int, naive: bool | None,
-    timeout: float, json_file: str | None, secret_file: Path | None,
+    timeout: float, json_file: str | None, secret_file: Path | None, trust: Path | None,
 ) -> None:
     """Measure what was asked for, and show it. Raises ConfigError for a mistake in the
     call."""
@@ -89,21 +90,24 @@ def measure_rows(
     throughput_sizes = sizes(size or SIZES)
     if rate is not None:
         within("with --rate, --size", min(throughput_sizes), STAMP.size, MAX_PAYLOAD)
-    secret = None if secret_file is None else str(secret_file)
-    if secret is not None:
-        read_secret(secret)             # raises now if it cannot be used
+    access: dict[str, Any] = {}
+    if secret_file is not None:
+        access["secret"] = str(secret_file)
+        read_secret(secret_file)        # raises now if it cannot be used
+    if trust is not None:
+        access |= {"trust": str(trust), "prefix": f"{Folder(trust).own}/"}
     if unicast:
         only_multicast(members=members, senders=senders, batch=batch, rate=rate, naive=naive)
         round_trip_sizes = sizes(size or [ROUND_TRIP_SIZE])
         plans = perf_unicast.plans_of(chosen, throughput_sizes, round_trip_sizes, loss or 0.0,
-                                      common | {"secret": secret})
+                                      common | access)
     else:
-        plans = [plan_of(scenario, each, name, common | {"secret": sealing})
+        plans = [plan_of(scenario, each, name, common | sealing)
                  for each in throughput_sizes
                  for scenario in scenarios(row, naive is not False)
                  if not scenario.rate or each >= STAMP.size
                  for name in stacks_for(scenario, chosen, options)
-                 for sealing in ([None] if scenario.naive or not secret else [None, secret])]
+                 for sealing in ([{}] if scenario.naive or not access else [{}, access])]
     if json_file:
         check_writable(json_file)
     try:

@@ -86,8 +86,8 @@ class Joined(Peer):
         plan = self.plan
         faults = [Discard(plan.loss, Random(f"{plan.seed}/{self.name}/loss"))] if plan.loss else []
         self.channel = Channel(plan.group, name=self.name, min_members=plan.members,
-                               stack=plan.stack, faults=faults, secret=plan.secret, **receiving,
-                               **plan.options)
+                               stack=plan.stack, faults=faults, secret=plan.secret,
+                               trust=plan.trust, **receiving, **plan.options)
 
     def join(self) -> None:
         """Connect; after that all members are in this member's view."""

@@ -25,8 +25,9 @@ class PerfPlan:
     message, or so many as `batch` says. With a `rate` each sender sends so many
     messages a second, else as many as it can. `loss` is the probability that a member
     loses a datagram that reached it. `timeout`, in seconds, limits every wait.
-    `options` are properties of Channel; with the file of a `secret` the datagrams are
-    sealed. A `naive` run has the same processes without ringcast: one sender, TCP.
+    `options` are properties of Channel; with the file of a `secret`, or a folder of
+    keys to `trust`, the datagrams are sealed. `prefix` begins all names. A `naive` run
+    has the same processes without ringcast: one sender, TCP.
     """
 
     group: str
@@ -44,6 +45,8 @@ class PerfPlan:
     stack: str = "mcast-udp"
     options: dict[str, Any] = field(default_factory=dict)
     secret: str | None = None
+    trust: str | None = None
+    prefix: str = ""
 
     @property
     def title(self) -> str:
@@ -55,10 +58,14 @@ class PerfPlan:
         return ", ".join([f"{self.size:,} B", *["unicast"] * self.unicast, who, *self.conditions])
 
     @property
+    def is_sealed(self) -> bool:
+        return self.secret is not None or self.trust is not None
+
+    @property
     def conditions(self) -> list[str]:
         """Return the parts of a title that differ from the default."""
         lossy = [f"{100 * self.loss:g} % lost"] if self.loss > 0 else []
-        sealed = ["sealed"] * (self.secret is not None)
+        sealed = ["sealed"] * self.is_sealed
         how = [f"send_many of {self.batch:,}"] * (self.batch > 1)
         steady = [f"{self.rate:,}/s each"] * (self.rate > 0)
         return [self.stack] * (self.stack != "mcast-udp") + how + steady + sealed + lossy
@@ -68,7 +75,8 @@ class PerfPlan:
         """Return the names of the members: S, S2, ... send; R1, R2, ... only
         receive."""
         senders = ["S" if number == 1 else f"S{number}" for number in range(1, self.senders + 1)]
-        return [*senders, *(f"R{number}" for number in range(1, self.members - self.senders + 1))]
+        receivers = [f"R{number}" for number in range(1, self.members - self.senders + 1)]
+        return [self.prefix + name for name in senders + receivers]
 
     @property
     def processes(self) -> list[str]:

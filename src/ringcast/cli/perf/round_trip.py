@@ -39,7 +39,7 @@ class RoundTripPlan(PerfPlan):
 
     @property
     def names(self) -> list[str]:
-        return ["A", "B"]
+        return [self.prefix + "A", self.prefix + "B"]
 
     def heard_by(self, member: str) -> list[str]:
         return [name for name in self.names if name != member]
@@ -51,7 +51,7 @@ class RoundTripPlan(PerfPlan):
     @property
     def title(self) -> str:
         lossy = [f"{100 * self.loss:g} % lost"] if self.loss > 0 else []
-        sealed = ["sealed"] * (self.secret is not None and not self.bare)
+        sealed = ["sealed"] * (self.is_sealed and not self.bare)
         return ", ".join([f"{self.size:,} B", self.over, *sealed, *lossy])
 
 

@@ -31,6 +31,7 @@ MAKER = (1 << COUNTER) - 1              # these bits: the coordinator that made 
 GATHER = nanoseconds(5.0)               # for how long joins are gathered
 GIVE_WAY = nanoseconds(250.0)           # for how long strangers are left to another coordinator
 MOST_OFFERS = 16                        # of other groups, that are remembered
+MEETING = nanoseconds(250.0)            # for how long two may need to prove their names
 JOINING = nanoseconds(500.0)            # after which a joiner that does not answer is dropped
 
 
@@ -131,6 +132,9 @@ class Coordinator:
         """A member has promised a higher id: try again with one above it. Somebody new
         goes with the coordinator whom it has promised."""
         layer, change = self.layer, self.change
+        if refuse.strangers:
+            self._part(sender, refuse, now)
+            return
         is_idle = not self.is_changing and layer.acting(()) == layer.local.incarnation
         if is_idle and sender in layer.members and refuse.id == layer.view_id:
             layer.promised = max(layer.promised, refuse.promised)
@@ -145,6 +149,32 @@ class Coordinator:
         else:
             self._drop({sender})
             self.begin([seat for seat in change.seats if seat.incarnation != sender], None, now)
+
+    def _part(self, sender: int, refuse: Refuse, now: Instant) -> None:
+        """A member does not know some of those whom the next view is to have: they have
+        not proved their names and keys to it. It may just be about to learn that. If
+        not, go on without those who want to come, and the groups that they are in: not
+        without a member, because somebody seeks whom it does not trust."""
+        layer, change = self.layer, self.change
+        if change is None or refuse.id != change.id or sender not in change.missing() or (
+                change.install is not None or now - change.began < MEETING):
+            return
+        ours = layer.members or {layer.local.incarnation: layer.seat()}
+        parted = change.members & set(refuse.strangers) - ours.keys() or {sender} - ours.keys()
+        if not parted:
+            return
+        new = [member for member in parted if layer.meeting.discovery.shun(member, now)]
+        if new:
+            others = {sender, refuse.strangers[0]}
+            who = " and ".join(sorted(seat.name for seat in change.seats
+                                      if seat.incarnation in others))
+            layer.stack.effects.warnings.append(
+                f"{who} do not trust each other's keys, or do not hear each other, so a new "
+                "member is not let in; give all members the same public keys")
+        before = {seat.before for seat in change.seats if seat.incarnation in parted} - {0}
+        self._drop(parted)
+        self.begin([seat for seat in change.seats
+                    if seat.incarnation not in parted and seat.before not in before], None, now)
 
     def _drop(self, members: set[int]) -> None:
         """Do not wait for those who wanted to come, nor for a group that one of them is

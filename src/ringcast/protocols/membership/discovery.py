@@ -25,6 +25,7 @@ FRESH = 6               # times seek_interval that a SEEK counts
 EAGER = 20              # SEEKs at seek_interval; later ones are rarer
 RARER = 4               # times seek_interval
 MOST_VIEWS = 8          # other views that are remembered
+SHUNNED = nanoseconds(5_000.0)  # for how long one that a member does not trust is not let in
 PATIENCE = 100          # times seek_interval: how long to wait until all of another group are heard
 MOST_UNREAD = nanoseconds(5_000.0)      # for how long what is unread may keep us waiting
 
@@ -51,6 +52,7 @@ class Discovery:
         # Who says ALIVE in another view, and since when we hear of that view.
         self.strangers: Latest[int, set[int]] = Latest(MOST_VIEWS)
         self.since: Latest[int, Instant] = Latest(MOST_VIEWS)
+        self.shunned: Latest[int, Instant] = Latest(MAX_MEMBERS)        # and until when
         self.next_seek: Instant | None = None
         self.num_seeks = 0
         self.changed: Instant = 0                       # when somebody came or went
@@ -109,6 +111,16 @@ class Discovery:
     def forget(self, sender: int) -> None:
         """Forget one who seeks no more."""
         self.seekers.pop(sender, None)
+
+    def shun(self, sender: int, now: Instant) -> bool:
+        """Do not let one in for a while. Return whether that is new."""
+        is_new = sender not in self.shunned
+        self.shunned.remember(sender, now + SHUNNED)
+        return is_new
+
+    def is_shunned(self, sender: int, now: Instant) -> bool:
+        """Return whether one is not let in now."""
+        return now < self.shunned.get(sender, 0)
 
     def drop_silent(self, now: Instant) -> None:
         """Forget those who have not been heard for a while."""

@@ -233,6 +233,8 @@ class Membership(Layer):
     @takes(SEEK)
     def _on_seek(self, sender: int, seek: Seek, now: Instant) -> bool:
         """On reception of SEEK."""
+        if not self.rekeying.believes(sender, seek.name, seek.public):
+            return False
         if self.is_open:
             self.meeting.take_seek(sender, seek, now)
         return True
@@ -240,9 +242,11 @@ class Membership(Layer):
     @takes(PRESENT)
     def _on_present(self, sender: int, present: Present, now: Instant) -> bool:
         """On reception of PRESENT."""
-        if self.is_open and are_numbers(present):
+        if not are_numbers(present) or not self.rekeying.believes(sender, present.name):
+            return False
+        if self.is_open:
             self.meeting.take_present(sender, present, now)
-        return are_numbers(present)
+        return True
 
     @takes(WHO)
     def _on_who(self, sender: int, who: Empty, now: Instant) -> bool:
@@ -258,7 +262,7 @@ class Membership(Layer):
                 offer.id, now):
             return False
         if self.is_open:
-            self.meeting.take_offer(sender, offer)
+            self.meeting.take_offer(sender, offer, now)
         return True
 
     # ------------------------------------------------------------------------ those who are with us
@@ -340,6 +344,13 @@ class Membership(Layer):
         if is_taken or (prepare.id < self.promised and not is_void):
             promised = 0 if is_taken else self.promised
             self.send_control(REFUSE, Refuse(prepare.id, promised), sender, now)
+            return
+        if strangers := self.rekeying.strangers(prepare.seats):
+            refusal = Refuse(prepare.id, 0, strangers)
+            if sender == mine:
+                self.coordinator.take_refusal(mine, refusal, now)
+            else:
+                self.send_control(REFUSE, refusal, sender, now)
             return
         if not self.rekeying.take(sender, prepare):
             self.count_bad()

@@ -92,6 +92,10 @@ class Meeting:
         has_view = layer.install is not None
         if sender in layer.members and sender not in layer.leavers:
             return
+        if self.discovery.is_shunned(sender, now):
+            if has_view and self.is_spokesman():
+                self.present(now)                       # so that it forms no group of its own
+            return
         if not self._has_our_terms(seek.name, seek.terms, now):
             self.present(now)
             return
@@ -175,9 +179,11 @@ class Meeting:
             self.offer_after = now + self.hold_off
             layer.send_control(OFFER, layer.absentees.told(install, now), other, now)
 
-    def take_offer(self, sender: int, offer: Install) -> None:
+    def take_offer(self, sender: int, offer: Install, now: Instant) -> None:
         """Take the members of the other group into our next view."""
         layer = self.layer
+        if any(self.discovery.is_shunned(seat.incarnation, now) for seat in offer.seats):
+            return
         if layer.install is not None and not (
                 layer.members.keys() & {sender, *(seat.incarnation for seat in offer.seats)}):
             layer.coordinator.offered.remember(sender, offer)

@@ -213,6 +213,7 @@ class Refuse(msgspec.Struct, array_like=True):
 
     id: ViewId
     promised: ViewId                    # 0: I have no view, and go with another coordinator
+    strangers: Incarnations = []        # they have not proved to me what their seats say
 
 
 class Installed(msgspec.Struct, array_like=True):

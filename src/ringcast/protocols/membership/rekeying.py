@@ -5,6 +5,9 @@ A member promises a view only if it holds its key, and installs it only with the
 for whom the key was made. So the coordinator installs no view before all members hold
 the key. If a view stands for `rekey_interval`, the coordinator makes another one of the
 same members.
+
+Where keys are trusted, a member promises and installs a view only if each who is new in
+it has proved its name and its public key to this member.
 """
 
 from typing import TYPE_CHECKING
@@ -48,10 +51,23 @@ class Rekeying:
         self.layer.stack.effects.keys = self.keyring.held()
         return True
 
+    def believes(self, sender: int, name: str, public: bytes | None = None) -> bool:
+        """Return whether somebody may have this name, and this public key."""
+        identity = self.keyring.identity if self.keyring is not None else None
+        return identity is None or identity.fits(sender, name, public)
+
+    def strangers(self, seats: list[Seat]) -> list[int]:
+        """Return those who are new to us, and have not proved what their seats say."""
+        known = self.layer.members.get
+        new = [seat for seat in seats if (old := known(seat.incarnation)) is None
+               or (old.name, old.public) != (seat.name, seat.public)]
+        return self.keyring.strangers(new) if self.keyring is not None else []
+
     def fits(self, install: Install) -> bool:
         """Return whether we hold the key of a view, and its members are those for whom
-        it was made."""
-        return self.keyring is None or self.keyring.fits(install.id, install.seats)
+        it was made, and no strangers."""
+        return self.keyring is None or (self.keyring.fits(install.id, install.seats)
+                                        and not self.strangers(install.seats))
 
     def install(self, view_id: int, now: Instant) -> None:
         """Seal with the key of this view from now on."""

@@ -24,12 +24,13 @@ recorded opens for nobody, also if the group's secret leaks later.
 
 import hmac
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
+from ringcast.protocols.security.identity import Identity, Proved, Seated
 from ringcast.protocols.security.keys import derive
 from ringcast.stack import HeldKeys
 
@@ -38,13 +39,6 @@ MOST_HELD = 32                          # keys: of the view, and of later ones t
 SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 _MAC = 16
 SealsFor = Callable[[bytes, X25519PublicKey, bytes], bytes]      # as Suite.encrypt: text, key, info
-
-
-class Member(Protocol):
-    """What a keyring must know of a member of a view."""
-
-    incarnation: int
-    public: bytes
 
 
 class Held(NamedTuple):
@@ -61,16 +55,20 @@ class Held(NamedTuple):
 class Keyring:
     """The keys that `member` holds, of one group.
 
-    `entropy` are ENTROPY random bytes that no other process has. `seals_for` is another
-    Suite.encrypt, for the simulator.
+    `entropy` are ENTROPY random bytes that no other process has. `identity` is ours,
+    in a group that trusts keys. `seals_for` is another Suite.encrypt, for the
+    simulator.
     """
 
     def __init__(self, group: str, member: int, entropy: bytes,
-                 seals_for: SealsFor = SUITE.encrypt) -> None:
+                 identity: Identity | None = None, seals_for: SealsFor = SUITE.encrypt) -> None:
         assert len(entropy) == ENTROPY
         self.group, self.member, self._entropy, self._seals_for = group, member, entropy, seals_for
         self._private = X25519PrivateKey.from_private_bytes(derive(entropy, b"ringcast 1 box"))
         self.public = self._private.public_key().public_bytes_raw()
+        self.identity = identity
+        if identity is not None:
+            identity.proved[member] = Proved(identity.key, self.public)
         self.present = 0                                # the view that is installed
         self._held: dict[int, Held] = {}                # its key, and those of later views
         self._links: dict[int, bytes] = {}              # what links to the view before
@@ -78,23 +76,20 @@ class Keyring:
     def __repr__(self) -> str:
         return f"Keyring({self.member:016x})"
 
-    def make(self, view_id: int, seats: Sequence[Member]) -> tuple[dict[int, bytes],
+    def make(self, view_id: int, seats: Sequence[Seated]) -> tuple[dict[int, bytes],
                                                                    dict[int, bytes]]:
         """Make the key of a view. Return it sealed for each member, and the chain."""
         key = derive(self._entropy, b"ringcast 1 key of a view" + view_id.to_bytes(8, "little"))
         keys: dict[int, bytes] = {}
         for seat in seats:
-            try:
-                public = X25519PublicKey.from_public_bytes(seat.public)
-                keys[seat.incarnation] = self._seals_for(
-                    key, public, self._info(view_id, seat.incarnation))
-            except ValueError:                          # that is no key: this member gets none
-                pass
+            sealed = self.seal_for(key, seat.public, self._info(view_id, seat.incarnation))
+            if sealed is not None:                      # else this member gets none
+                keys[seat.incarnation] = sealed
         said = _said(view_id, seats, keys)
         links = self._links | {each: _link(held.key) for each, held in self._held.items()}
         return keys, {each: _mac(link, said) for each, link in links.items()}
 
-    def take(self, maker: int, view_id: int, seats: Sequence[Member], keys: Mapping[int, bytes],
+    def take(self, maker: int, view_id: int, seats: Sequence[Seated], keys: Mapping[int, bytes],
              chain: Mapping[int, bytes] | None) -> bool:
         """Hold the key that `maker` has made for a view. Return False if it has none
         for us, or if somebody else has made one. A `chain` of a coordinator in our view
@@ -116,17 +111,33 @@ class Keyring:
     def opens(self, sealed: bytes, view_id: int, member: int) -> bytes | None:
         """Return the key of a view that was sealed for a member; None if it does not
         open."""
+        return self.unseal(sealed, self._info(view_id, member))
+
+    def seal_for(self, key: bytes, public: bytes, info: bytes) -> bytes | None:
+        """Return a key sealed for whoever has this public key; None if it is none."""
         try:
-            return SUITE.decrypt(sealed, self._private, self._info(view_id, member))
+            return self._seals_for(key, X25519PublicKey.from_public_bytes(public), info)
+        except ValueError:
+            return None
+
+    def unseal(self, sealed: bytes, info: bytes) -> bytes | None:
+        """Return a key that was sealed for us; None if it does not open."""
+        try:
+            return SUITE.decrypt(sealed, self._private, info)
         except (InvalidTag, ValueError):
             return None
+
+    def strangers(self, seats: Sequence[Seated]) -> list[int]:
+        """Return whose seats say what they have not proved; without trusted keys,
+        nobody's."""
+        return self.identity.strangers(seats) if self.identity is not None else []
 
     def _is_chained(self, chain: Mapping[int, bytes], said: bytes) -> bool:
         """Return whether a chain has a link to the key of our view."""
         mac = _mac(_link(self._held[self.present].key), said)
         return hmac.compare_digest(chain.get(self.present, b""), mac)
 
-    def fits(self, view_id: int, seats: Sequence[Member]) -> bool:
+    def fits(self, view_id: int, seats: Sequence[Seated]) -> bool:
         """Return whether a view has the members for whom its key was made."""
         held = self._held.get(view_id)
         return held is not None and held.members == _publics(seats)
@@ -150,11 +161,11 @@ class Keyring:
         return b"ringcast 1 key of a view %d %d " % (view_id, member) + self.group.encode()
 
 
-def _publics(seats: Sequence[Member]) -> dict[int, bytes]:
+def _publics(seats: Sequence[Seated]) -> dict[int, bytes]:
     return {seat.incarnation: seat.public for seat in seats}
 
 
-def _said(view_id: int, seats: Sequence[Member], keys: Mapping[int, bytes]) -> bytes:
+def _said(view_id: int, seats: Sequence[Seated], keys: Mapping[int, bytes]) -> bytes:
     """Return what a chain is about: each part has a fixed size or says its own."""
     parts = [b"%d %d" % (view_id, len(seats))]
     for seat in seats:

@@ -1,5 +1,7 @@
 """The keys that a group's secret becomes. No key serves two purposes, two groups or two
 ciphers: HKDF makes each from the secret, its purpose, the cipher and the group's name.
+A group that only trusts keys (identity.py) has zeros in the place of a secret. There
+what its processes draw makes their keys.
 
 Each sender has a key of its own in each epoch, made of the *salt* that the process drew
 when it started, its incarnation and the epoch. So two processes never use one key, and
@@ -13,6 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 SECRET_SIZE = 32                        # bytes
+NO_SECRET = bytes(SECRET_SIZE)
 KEY_SIZE = 32
 SALT_SIZE = 16
 TAG_SIZE = 16                           # bytes that the cipher adds
@@ -24,7 +27,8 @@ _SENDER = Struct("<16sQI")              # salt, incarnation, epoch
 
 class Keys:
     """The keys of one group, made of SECRET_SIZE random bytes. `hello` authenticates
-    HELLOs, `link` the handshakes of TCP."""
+    HELLOs, `link` the handshakes of TCP. A group that only trusts keys has NO_SECRET:
+    there signatures do that."""
 
     def __init__(self, secret: bytes, group: str, cipher: str) -> None:
         assert len(secret) == SECRET_SIZE
@@ -41,9 +45,14 @@ class Keys:
         secret to make it."""
         return derive(self._views + key, b"ringcast 1 view %d" % view_id)
 
+    def of_process(self, key: bytes) -> bytes:
+        """Return the root of what a process seals without a view, where keys are
+        trusted: it takes what the process has drawn and the secret to make it."""
+        return derive(self._senders + key, b"ringcast 1 process")
+
     def cipher(self, salt: bytes, sender: int, epoch: int, root: bytes | None = None) -> Cipher:
-        """Return the cipher of a sender in an epoch, in the view with this root; or
-        with the secret alone."""
+        """Return the cipher of a sender in an epoch, under this root; or with the
+        secret alone."""
         return self._cipher(derive(self._senders if root is None else root,
                                    _SENDER.pack(salt, sender, epoch)))
 

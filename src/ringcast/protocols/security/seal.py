@@ -14,16 +14,22 @@ new key and numbers from 1 on. The key comes from the salt of this process
 (keys.py), so no other process repeats a number under it.
 
 **What is sealed with what.** Kinds that members say also to those who are not in their
-view (`outside`) are sealed with a key of the group's secret. All others are sealed with
-a key of the view (keyring.py), and open only so: who has no view takes no part in it.
-The upper half of a number says with the key of which view, and 0, with none. When a
-view is installed, the key of the view before seals nothing any more, and opens for
-OLD_KEY, since what it has sealed may still be on its way.
+view (`outside`) are sealed with a key of the group's secret; where keys are trusted,
+with one that the process draws, and that its HELLOs bring to those who have proved
+theirs. All others are sealed with a key of the view (keyring.py), and open only so: who
+has no view takes no part in it. The upper half of a number says with the key of which
+view, and 0, with none. When a view is installed, the key of the view before seals
+nothing any more, and opens for OLD_KEY, since what it has sealed may still be on its
+way.
 
 **Who is heard.** A datagram opens only if its sender has answered our challenge
 (hello.py). What comes from somebody else is counted and dropped, and its sender is
 asked, but not often: anybody can send such datagrams. When a sender has answered, the
 layers above are told as of a new connection: what it sent before may be lost.
+
+**Whose key is not trusted any more** is forgotten, and not heard again (`retrust`).
+What it knows of us seals nothing any more: we draw another key, and bring it to all
+others.
 
 A state machine like every layer: time, keys and randomness come in.
 """
@@ -37,14 +43,17 @@ from cryptography.exceptions import InvalidTag
 
 from ringcast.address import EVERYONE
 from ringcast.config import BULK_CHANNEL, HURRIED_CHANNEL, SEAL
+from ringcast.protocols.security.allowance import Allowance
 from ringcast.protocols.security.hello import (
     CHALLENGE_SIZE,
     MOST_ANSWERS,
     MOST_ASKED,
+    MOST_SIGNED_ANSWERS,
     Hello,
     read_hello,
     write_hello,
 )
+from ringcast.protocols.security.identity import IDENTITY_SIZE, Proved, Trusted
 from ringcast.protocols.security.keys import SALT_SIZE, TAG_SIZE, Cipher, Keys, derive
 from ringcast.protocols.security.replay import ReplayWindow
 from ringcast.stack import HeldKeys
@@ -52,6 +61,8 @@ from ringcast.status import SealStatus
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from ringcast.protocols.security.keyring import Keyring
 
 MAGIC, VERSION = 0x5352, 1
 HELLO, CONTROL, BULK, SINGLE, HURRIED = 0, 1, BULK_CHANNEL, 3, HURRIED_CHANNEL  # channels
@@ -98,10 +109,12 @@ class Sender:
     """A member that has answered our challenge. Of its epochs the present one opens,
     the one before, and the next one, which begins when a datagram of it has opened."""
 
-    __slots__ = ("epochs", "number", "root", "salt")
+    __slots__ = ("challenge", "epochs", "is_in_view", "number", "root", "salt")
 
-    def __init__(self, salt: bytes, number: int, epoch: Epoch, root: bytes | None = None) -> None:
+    def __init__(self, salt: bytes, number: int, epoch: Epoch, root: bytes | None = None,
+                 is_in_view: bool = False, challenge: bytes = b"") -> None:
         self.salt, self.number, self.root = salt, number, root
+        self.is_in_view, self.challenge = is_in_view, challenge
         self.epochs = {number: epoch}
 
     def begin(self, number: int, under: Epoch) -> None:
@@ -112,7 +125,7 @@ class Sender:
 
 
 class Outgoing:
-    """A key that seals: that of the secret, or of the view whose numbers have this
+    """A key that seals: what needs no view, or in the view whose numbers have this
     `tag`."""
 
     __slots__ = ("cipher", "epoch", "numbers", "root", "tag")
@@ -138,7 +151,7 @@ class ViewSeal:
         found = self.senders.get((sender, salt))
         if found is None and len(self.senders) < MOST_SENDERS:
             epoch = Epoch(keys.cipher(salt, sender, 0, self.root), [0] * len(CHANNELS))
-            found = self.senders[sender, salt] = Sender(salt, 0, epoch, self.root)
+            found = self.senders[sender, salt] = Sender(salt, 0, epoch, self.root, True)
         return found
 
 
@@ -162,22 +175,27 @@ class Seal:
 
     `entropy` are ENTROPY random bytes that no other process has. `bulk` are the kinds
     of datagrams that carry messages, `hurried` those that pass them, and `outside`
-    those that need no view.
+    those that need no view. `keyring` has our identity, in a group that trusts keys.
 
     One thread at a time calls `seal`, and one everything else; the two may be at work
-    at once. But nobody may call `seal` during `hellos`, `rekey` and `end_old`; `rekey`
-    may be called by any thread.
+    at once. But nobody may call `seal` during `hellos`, `rekey`, `retrust` and
+    `end_old`; `rekey` may be called by any thread.
     """
 
     def __init__(self, keys: Keys, member: int, entropy: bytes, bulk: Collection[int] = (),
-                 hurried: Collection[int] = (), outside: Collection[int] = ()) -> None:
+                 hurried: Collection[int] = (), outside: Collection[int] = (),
+                 keyring: "Keyring | None" = None) -> None:
         assert len(entropy) == ENTROPY
         self.keys, self.member, self.bulk = keys, member, bulk
         self.hurried, self.outside = hurried, outside
+        self.keyring = keyring
+        self.identity = keyring.identity if keyring is not None else None
         self.salt, self._entropy = entropy[:SALT_SIZE], entropy[SALT_SIZE:]
         self.counters = SealStatus()
         self._outgoing, self._incoming = Arena(), Arena()
-        self._with_secret = Outgoing(keys.cipher(self.salt, member, 0))
+        self._drawn, self._draws = b"", 0               # what makes our root, where we have one
+        root = self._draw_root() if self.identity is not None else None
+        self._without_view = Outgoing(keys.cipher(self.salt, member, 0, root), root)
         self._in_view: Outgoing | None = None           # if we have a view with a key
         self._views: dict[int, ViewSeal] = {}           # whose keys open, by id
         self._by_tag: dict[int, ViewSeal] = {}
@@ -188,9 +206,10 @@ class Seal:
         self._asked: dict[int, None] = {EVERYONE: None}     # to be asked at once
         self._strangers: dict[int, None] = {}           # to be asked when it is time
         self._answers: dict[int, bytes] = {}            # challenges to be answered, by incarnation
+        self._publics: dict[int, bytes] = {}            # and what seals for those
         self.was_asked = False                          # in `open`, by one who has not answered yet
         self._ask_after = 0
-        self._allowance, self._refilled = BURST, 0
+        self._may_answer = Allowance(BURST, REFILL)
         self._linked: dict[int, None] = {}
 
     def __repr__(self) -> str:
@@ -221,7 +240,7 @@ class Seal:
         kind = datagram[KIND]
         channel = (HURRIED if kind in self.hurried else SINGLE if dest != EVERYONE
                    else BULK if kind in self.bulk else CONTROL)
-        under = self._with_secret
+        under = self._without_view
         if self._in_view is not None and kind not in self.outside:
             under = self._in_view
         count = under.numbers[channel] = under.numbers[channel] + 1
@@ -332,7 +351,7 @@ class Seal:
         nor next to it. In a view it may be any later one, since no HELLO tells it."""
         under = known.epochs.get(epoch)
         is_next = epoch == known.number + 1
-        if under is None and (is_next or (known.root is not None and epoch > known.number)):
+        if under is None and (is_next or (known.is_in_view and epoch > known.number)):
             under = Epoch(self.keys.cipher(known.salt, sender, epoch, known.root),
                           [0] * len(CHANNELS))
             if is_next:
@@ -357,58 +376,119 @@ class Seal:
         return list(linked)
 
     def _on_hello(self, datagram: bytes, sender: int, epoch: int, now: int) -> None:
-        hello = read_hello(self.keys.hello, datagram, HEADER_SIZE)
+        hello = read_hello(self.keys.hello, datagram, HEADER_SIZE, self.identity is not None)
         if hello is None:
             self.counters.hellos_refused += 1
             return
         if sender == self.member:
             return
+        is_answer = hello.answers.get(self.member) == self.challenge and (
+            self._is_news(sender, epoch, hello))
+        is_question = EVERYONE in hello.asked or self.member in hello.asked
+        if (is_answer or is_question) and not self._is_believed(sender, hello, now):
+            self.counters.hellos_refused += 1
+            return
         self.counters.hellos_received += 1
-        is_new = hello.answers.get(self.member) == self.challenge and (
-            self._learn(sender, epoch, hello))
-        if (EVERYONE in hello.asked or self.member in hello.asked) and (
-                is_new or self._may_answer(now)):
-            self._answers[sender] = hello.challenge
-            if sender not in self.senders:
-                self._asked[sender], self.was_asked = None, True
+        is_new = is_answer and self._learn(sender, epoch, hello)
+        if is_question and (is_new or self._may_answer.take(now)):
+            self._answer(sender, hello.challenge, hello.public)
+
+    def _is_believed(self, sender: int, hello: Hello, now: int) -> bool:
+        """Return whether somebody whom we trust has signed a HELLO, where it has to be;
+        and not in the name of a process that has proved another key."""
+        if self.identity is None:
+            return True
+        proved = self.identity.proved.get(sender)
+        if proved is not None and proved.key != hello.proof[:IDENTITY_SIZE]:
+            return False
+        return self.identity.believes(hello.said, hello.proof, now)
+
+    def _is_news(self, sender: int, epoch: int, hello: Hello) -> bool:
+        """Return whether we do not open yet what a sender seals now."""
+        known = self.senders.get(sender)
+        return known is None or known.salt != hello.salt or epoch > known.number
+
+    def _answer(self, sender: int, challenge: bytes, public: bytes) -> None:
+        """Answer a challenge soon, and ask who has not answered ours."""
+        self._answers[sender], self._publics[sender] = challenge, public
+        if sender not in self.senders:
+            self._asked[sender], self.was_asked = None, True
 
     def _learn(self, sender: int, epoch: int, hello: Hello) -> bool:
         """Open from now on what a sender seals that has answered our challenge. Return
-        False if we do so already.
+        False if we cannot.
 
         A sender may take the place of another process of its incarnation, or of the one
         that answered first. Then we draw a new challenge: what those have answered
         counts no more, or they could be put in the new one's place again.
         """
+        root = None
+        if self.identity is not None and self.keyring is not None:
+            drawn = self.keyring.unseal(hello.roots[self.member],
+                                        _info_of_root(sender, self.member, epoch))
+            if drawn is None:
+                return False
+            root = self.keys.of_process(drawn)
         known = self.senders.get(sender)
-        is_same = known is not None and known.salt == hello.salt
-        if known is not None and is_same and epoch <= known.number:
-            return False
-        if (known is not None and not is_same) or len(self.senders) >= MOST_SENDERS:
-            self.senders.pop(sender if known is not None else next(iter(self.senders)))
+        is_other = known is not None and known.salt != hello.salt
+        if is_other or (known is None and len(self.senders) >= MOST_SENDERS):
+            self._forget(sender if is_other else next(iter(self.senders)))
             self._draw_challenge()
-        cipher = self.keys.cipher(hello.salt, sender, epoch)
-        self.senders[sender] = Sender(hello.salt, epoch, Epoch(cipher, hello.numbers))
+        cipher = self.keys.cipher(hello.salt, sender, epoch, root)
+        self.senders[sender] = Sender(hello.salt, epoch, Epoch(cipher, hello.numbers), root,
+                                      challenge=hello.challenge)
+        if self.identity is not None:
+            self.identity.proved[sender] = Proved(hello.proof[:IDENTITY_SIZE], hello.public)
         self._linked[sender] = None
         self._strangers.pop(sender, None)
         self._asked.pop(sender, None)
         return True
+
+    def _forget(self, sender: int) -> None:
+        """Forget a sender, and what it has proved."""
+        del self.senders[sender]
+        if self.identity is not None:
+            self.identity.proved.pop(sender, None)
+
+    def retrust(self, trusted: Trusted) -> None:
+        """Trust these keys from now on. Whose key is not trusted any more, or not under
+        a name that it had, is forgotten; and our next key without a view is known to
+        the others alone."""
+        identity = self.identity
+        assert identity is not None
+        before, identity.trusted = identity.trusted, trusted
+        kept = {key for key, names in before.items() if names <= identity.names(key)}
+        gone = [sender for sender in self.senders if identity.proved[sender].key not in kept]
+        if not kept >= before.keys():
+            self._draw_challenge()
+            self._replace_root()
+            self._answers, self._publics = {}, {}       # perhaps to one of them
+            for sender in gone:
+                self._forget(sender)
+            for sender, known in self.senders.items():  # they may have drawn another challenge, too
+                self._answer(sender, known.challenge, identity.proved[sender].public)
+                self._asked[sender] = None
+
+    def _draw_root(self) -> bytes:
+        """Draw what others need to open what we seal without a view. Return the root
+        that it makes."""
+        self._draws += 1
+        self._drawn = derive(self._entropy, b"root" + self._draws.to_bytes(8, "little"))
+        return self.keys.of_process(self._drawn)
+
+    def _replace_root(self) -> None:
+        """Seal with another root what needs no view. The epoch is not the next one, so
+        those who know only the former root ask us for this one."""
+        under = self._without_view
+        under.root = self._draw_root()
+        under.epoch += 1
+        self._begin_epoch(under)
 
     def _draw_challenge(self) -> None:
         """Draw a challenge that nobody can know before."""
         self._challenges += 1
         info = b"challenge" + self._challenges.to_bytes(8, "little")
         self.challenge = derive(self._entropy, info)[:CHALLENGE_SIZE]
-
-    def _may_answer(self, now: int) -> bool:
-        """Return whether a HELLO may be answered: anybody can send again one that was
-        recorded."""
-        refills = (now - self._refilled) // REFILL
-        if refills > 0:
-            self._allowance = min(BURST, self._allowance + refills)
-            self._refilled = now
-        self._allowance -= self._allowance > 0
-        return self._allowance > 0
 
     @property
     def has_to_say(self) -> bool:
@@ -424,18 +504,35 @@ class Seal:
             self._ask_after = now + (PAUSE if are_few else LONG_PAUSE)
             self._strangers = {}
         answers, self._answers = list(self._answers.items()), {}
-        count = max(-(-len(asked) // MOST_ASKED), -(-len(answers) // MOST_ANSWERS))
-        return [self._hello(asked[each * MOST_ASKED:][:MOST_ASKED],
-                            dict(answers[each * MOST_ANSWERS:][:MOST_ANSWERS]))
-                for each in range(count)]
+        most = MOST_ANSWERS if self.identity is None else MOST_SIGNED_ANSWERS
+        count = max(-(-len(asked) // MOST_ASKED), -(-len(answers) // most))
+        hellos = [self._hello(asked[each * MOST_ASKED:][:MOST_ASKED],
+                              dict(answers[each * most:][:most])) for each in range(count)]
+        self._publics = {}
+        return hellos
 
     def _hello(self, asked: list[int], answers: dict[int, bytes]) -> bytes:
         self.counters.hellos_sent += 1
-        under = self._with_secret
+        under, public, roots = self._without_view, b"", {}
+        if self.identity is not None and self.keyring is not None:
+            public = self.keyring.public
+            for each in list(answers):
+                root = self.keyring.seal_for(self._drawn, self._publics[each],
+                                             _info_of_root(self.member, each, under.epoch))
+                if root is None:                        # its public key is none
+                    del answers[each]
+                else:
+                    roots[each] = root
         header = HEADER.pack(MAGIC, VERSION, HELLO, under.epoch, self.member, 0)
         return write_hello(self.keys.hello, header, Hello(
-            self.salt, self.challenge, tuple(under.numbers.values()), asked, answers))
+            self.salt, self.challenge, tuple(under.numbers.values()), asked, answers, public,
+            roots), self.identity)
 
     def status(self) -> SealStatus:
         """Return the counters."""
         return msgspec.structs.replace(self.counters, num_verified=len(self.senders))
+
+
+def _info_of_root(sender: int, receiver: int, epoch: int) -> bytes:
+    """Return what a root that a HELLO brings is bound to."""
+    return b"ringcast 1 root %d %d %d" % (sender, receiver, epoch)

@@ -61,7 +61,7 @@ def draw(seed: int, settings: Settings) -> Plan:
         {} if stack.is_lossless else network | framed)
     options |= partition_options(Random(f"{seed} primary"), len(names)) | settings.options
     suspicion = int(options["suspect_timeout"] * MS)
-    if settings.sealed and (of_keys := Random(f"{seed} keys")).random() < 0.5:
+    if (settings.sealed or settings.trusted) and (of_keys := Random(f"{seed} keys")).random() < 0.5:
         options = {"rekey_interval": of_keys.uniform(0.2, 2.0)} | options
     duration = int(pick(settings.duration, min(6.0, rng.uniform(4, 16) * suspicion / SECOND + 0.5))
                    * SECOND)
@@ -96,6 +96,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     return Plan(
         seed=seed, names=names, stack=settings.stack, options=options, network=network,
         starts=starts, duration=duration, refuses=refuses, sealed=settings.sealed,
+        trusted=settings.trusted,
         threads=pick(settings.threads, rng.choice([0, 0, 0, 1, 2])),
         socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000]),
         turn_time=rng.choice([0, 10_000, 50_000]),

@@ -60,6 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
     load: tuple[int, int] | None = None     # from when to when a steady load is measured
     threads: int = 0                        # see Member
     sealed: bool = False                    # datagrams are sealed: see Cluster
+    trusted: bool = False                   # with keys that members trust: see Cluster
     refuses: bool = False                   # processes that are gone refuse datagrams: see Cluster
 
 

@@ -89,7 +89,7 @@ class Run:
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network),
                                socket_bytes=plan.socket_bytes, turn_time=plan.turn_time,
                                threads=plan.threads, stack=plan.stack, refuses=plan.refuses,
-                               sealed=plan.sealed, **plan.options)
+                               sealed=plan.sealed, trusted=plan.trusted, **plan.options)
         self.config = configure(plan.options, plan.stack)
         self.max_events = MAX_EVENTS
         self.meter: Meter | None = None
@@ -409,6 +409,8 @@ class Run:
         cluster, checkers = self.cluster, self.cluster.checkers
         if cluster.stranger is not None:
             cluster.stranger.forget()
+        for pretender in cluster.pretenders:
+            pretender.end()
         late = cluster.network.busy_until() + slowed(JOINING / MS) + 10 * self._interval()
         self._advance(max(cluster.now + self._settling(), late))
         checkers.begin_silence()
@@ -448,6 +450,7 @@ class Run:
         if self.cluster.former is not None:
             sums["num_heard_by_former"] = self.cluster.former.num_heard
             sums["num_said_by_former"] = self.cluster.former.num_said
+        sums["num_said_by_pretenders"] = sum(each.num_said for each in self.cluster.pretenders)
         sums["num_restarts"] = self.num_restarts
         sums["num_refusals"] = self.cluster.num_refusals
         sums["num_incarnations"] = len(self.cluster.incarnations)

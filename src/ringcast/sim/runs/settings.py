@@ -87,6 +87,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                                         "died.")] = None
     sealed: Annotated[bool, Help("Seal the datagrams, as in a group with a secret, and let a "
                                  "stranger say again what it heard.", True)] = False
+    trusted: Annotated[bool, Help("The same with keys that the members trust instead of a secret. "
+                                  "Others, whose keys are not trusted, or not any more, try to be "
+                                  "members.", True)] = False
     options: dict[str, Any] = {}        # of the stack
 
     def check(self) -> None:

@@ -38,10 +38,11 @@ connection for control takes the place of a former one.
 A record has a check, which covers also the record of the other side that it answers,
 and each side puts a *nonce* that it has just drawn into its first record. In a group
 with a secret the check needs a key, so nobody else can make a record, and one that was
-recorded answers nothing. In a group without, anybody may propose in another member's
-name. While a link is up, its acceptor takes a proposal only from the host where that
-link ends (handshaking.py); another host would have to take over that host's address as
-well.
+recorded answers nothing. Where keys are trusted, the record is signed, too, and what
+nobody trusts has signed is no record. In a group without either, anybody may propose in
+another member's name. While a link is up, its acceptor takes a proposal only from the
+host where that link ends (handshaking.py); another host would have to take over that
+host's address as well.
 
 One case remains: a side has switched to a connection that the other side has closed. It
 reads the end of the connection, and dials again. If a side has forgotten its numbers
@@ -56,9 +57,13 @@ import hmac
 import socket
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ringcast.config import PROOF_SIZE
 from ringcast.transport.ipv4 import HostPort
+
+if TYPE_CHECKING:
+    from ringcast.protocols.security.identity import Identity
 
 MAGIC = b"RCtl"
 VERSION = 2
@@ -92,18 +97,27 @@ class Record(NamedTuple):
     nonce: bytes                        # that the sender has drawn for this connection
 
 
-def encode(group: int, record: Record, before: bytes = b"", key: bytes = b"") -> bytes:
-    """Return a record as it is on the wire, SIZE bytes. `before` is the other side's
-    record that it answers; `key` is the group's, if it has one."""
+def size_of(identity: Identity | None) -> int:
+    """Return the bytes of a record: more, if an identity signs it."""
+    return SIZE if identity is None else SIZE + PROOF_SIZE
+
+
+def encode(group: int, record: Record, before: bytes = b"", key: bytes = b"",
+           identity: Identity | None = None) -> bytes:
+    """Return a record as it is on the wire. `before` is the other side's record that it
+    answers; `key` is the group's, if it has one; an `identity` signs it."""
     host, port = record.endpoint
     raw = _RECORD.pack(MAGIC, VERSION, record.kind, port, group, socket.inet_aton(host),
                        record.member, record.number, record.nonce)
-    return raw + _check(raw, before, key)
+    raw += _check(raw, before, key)
+    return raw if identity is None else raw + identity.sign(_signed_record(raw, before))
 
 
-def decode(raw: bytes, group: int, before: bytes = b"", key: bytes = b"") -> Record | None:
+def decode(raw: bytes, group: int, before: bytes = b"", key: bytes = b"",
+           identity: Identity | None = None, now: int = 0) -> Record | None:
     """Return a record from the wire; None if it is damaged or forged, answers another
     record than `before`, or is of another version or group."""
+    raw, proof = raw[:SIZE], raw[SIZE:]
     if not hmac.compare_digest(raw[_RECORD.size:], _check(raw[:_RECORD.size], before, key)):
         return None
     magic, version, kind, port, their_group, host, member, number, nonce = _RECORD.unpack_from(raw)
@@ -111,12 +125,19 @@ def decode(raw: bytes, group: int, before: bytes = b"", key: bytes = b"") -> Rec
         return None
     if not member or number > HIGHEST:
         return None
+    if identity is not None and not identity.believes(_signed_record(raw, before), proof, now):
+        return None
     return Record(kind, member, number, (socket.inet_ntoa(host), port), nonce)
 
 
 def _check(raw: bytes, before: bytes, key: bytes) -> bytes:
     """Return the check of a record: BLAKE2b, which is a MAC if there is a key."""
     return hashlib.blake2b(before + raw, digest_size=_CHECK, key=key).digest()
+
+
+def _signed_record(raw: bytes, before: bytes) -> bytes:
+    """Return what the signature of a record is about: its check has the group's key."""
+    return b"ringcast 1 link " + before + raw
 
 
 class LinkNumbers:

@@ -19,19 +19,22 @@ import socket
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringcast.transport.ipv4 import HostPort
 from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing
 from ringcast.transport.tcp.handshake import (
     NONCE_SIZE,
-    SIZE,
     Kind,
     Record,
     decode,
     encode,
+    size_of,
 )
 from ringcast.transport.tcp.listening import open_socket
+
+if TYPE_CHECKING:
+    from ringcast.protocols.security.identity import Identity
 
 # Linux; the socket module does not name it. It lets ports of former connections be used
 # again.
@@ -78,7 +81,8 @@ class Agreement(NamedTuple):
 
 class Handshaking:
     """The handshakes of `member`, which listens at `listener`. Their sockets are
-    watched with `epoll`. `key` is the group's, if it has one. In `counters` they count
+    watched with `epoll`. `key` is the group's, if it has one, and `identity` is ours,
+    where keys are trusted. In `counters` they count
     under the names that begin with handshakes or dials, self_connections and
     accept_errors.
 
@@ -87,8 +91,10 @@ class Handshaking:
 
     def __init__(self, group: int, member: int, listener: socket.socket, epoll: select.epoll,
                  dialing: Dialing, timeout: int, buffers: Mapping[int, int],
-                 counters: dict[str, int], key: bytes = b"") -> None:
+                 counters: dict[str, int], key: bytes = b"",
+                 identity: Identity | None = None) -> None:
         self._group, self._member, self._key = group, member, key
+        self._identity, self._size = identity, size_of(identity)
         self._listener, self._epoll, self._dialing = listener, epoll, dialing
         self._own: HostPort = listener.getsockname()
         self._timeout, self._buffers, self._counters = timeout, buffers, counters
@@ -236,9 +242,9 @@ class Handshaking:
         """Send a record; return False if the connection has failed. The kernel has room
         for a record on a new connection."""
         record = Record(kind, self._member, number, self._own, shake.nonce)
-        shake.said = encode(self._group, record, shake.heard, self._key)
+        shake.said = encode(self._group, record, shake.heard, self._key, self._identity)
         try:
-            return shake.socket.send(shake.said, socket.MSG_NOSIGNAL) == SIZE
+            return shake.socket.send(shake.said, socket.MSG_NOSIGNAL) == self._size
         except OSError:
             return False
 
@@ -246,7 +252,7 @@ class Handshaking:
         """Read on, but nothing behind the record, and handle the record when it is
         complete."""
         try:
-            part = shake.socket.recv(SIZE - len(shake.received))
+            part = shake.socket.recv(self._size - len(shake.received))
         except BlockingIOError:
             return None
         except OSError as error:
@@ -258,9 +264,10 @@ class Handshaking:
         shake.received += part
         if not part:
             self._close_handshake(shake, "dials_failed" if shake.dialed else "handshakes_refused")
-        elif len(shake.received) == SIZE:
+        elif len(shake.received) == self._size:
             shake.heard, shake.received = shake.received, b""
-            record = decode(shake.heard, self._group, shake.said, self._key)
+            record = decode(shake.heard, self._group, shake.said, self._key, self._identity,
+                            time.monotonic_ns())
             return self._on_record(shake, record, linked)
         return None
 

@@ -56,6 +56,8 @@ from ringcast.transport.tcp.listening import listen
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from ringcast.protocols.security.identity import Identity
+
 EVENTS = 64         # handled between two readings of the clock; epoll takes turns among the ready
 EXACT = 10 * MILLISECOND                # shorter sleeps end on time
 LONGEST = 1_000_000 * MILLISECOND       # sleep, which is as good as for ever
@@ -89,8 +91,10 @@ class TcpTransport(RefCountedTransport):
             ones, their channel stands in the place of the kind.
         busy_poll: nanoseconds for which a `poll` that is `expecting` a datagram polls
             without sleeping; 0: it sleeps at once.
-        key: authenticates the handshakes of a group that has a secret; its datagrams
-            are sealed before they come here.
+        key: authenticates the handshakes of a sealed group, whose datagrams are sealed
+            before they come here.
+        identity: signs the handshakes, and says whose are believed, where keys are
+            trusted.
         insecure: True allows an interface other than loopback without a key.
 
     Raises ConfigError for a value outside its range, and TransportError if the machine
@@ -127,6 +131,7 @@ class TcpTransport(RefCountedTransport):
         control: Collection[int] = (),
         busy_poll: int = 0,
         key: bytes = b"",
+        identity: Identity | None = None,
         insecure: bool = False,
     ) -> None:
         super().__init__()      # its `_lock` also guards the counters, and what `wake` does
@@ -162,7 +167,8 @@ class TcpTransport(RefCountedTransport):
         self._counters = dict.fromkeys(TcpStatus.__struct_fields__, 0)
         self._dialing = Dialing(member, self._own, candidates)
         self._handshaking = Handshaking(group, member, listener, self._epoll, self._dialing,
-                                        int(handshake_timeout * 1e9), buffers, self._counters, key)
+                                        int(handshake_timeout * 1e9), buffers, self._counters, key,
+                                        identity)
         self._spin = spin_time(busy_poll)
         self._was_quick = False                 # the last wait ended within that time
         self._links: dict[int, Link] = {}       # by member; replaced as a whole

@@ -1,0 +1,274 @@
+"""The keys that a member trusts: a folder with `NAME.pub` for each member, and
+`NAME.key` for this one alone.
+
+    /etc/flights.trust/
+        tower.key       our private key: nobody else's, and only its owner can read it
+        tower.pub       our public key
+        radar.pub       those of the others
+
+The key of the file NAME.pub may use the name NAME, and names that begin with NAME and a
+`/`. Keys are Ed25519, written as OpenSSH does: `ssh-keygen -t ed25519` makes them too.
+
+The folder is read when a member starts, and again within LOOK when something in it has
+changed. So a key that was added is trusted soon, and one that was removed is not.
+"""
+
+import os
+import stat
+from base64 import b64encode
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringcast.errors import ConfigError
+from ringcast.logs import printable
+from ringcast.secret import require_cryptography
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+Trust = str | os.PathLike[str]
+
+PUBLIC, PRIVATE = ".pub", ".key"        # the ends of the files' names
+LONGEST_NAME = 40                       # bytes; there is room for what comes behind the /
+LONGEST = 4096                          # bytes of a file
+MOST_KEYS = 1024                        # public keys in a folder
+LOOK = 1_000_000_000                    # nanoseconds between two looks at the folder
+Stamps = dict[str, tuple[int, int, int]]
+
+
+class Trusted(NamedTuple):
+    """What is in a folder: the names of each public key, and what could not be read."""
+
+    names: dict[bytes, frozenset[str]]
+    faults: list[str]
+
+
+class Folder:
+    """A folder of trusted keys. ConfigError, which repeats no private key, if it cannot
+    be used."""
+
+    def __init__(self, trust: Trust) -> None:
+        if not isinstance(trust, str | os.PathLike):
+            raise TypeError(f"trust is the path of a folder, not {type(trust).__name__}")
+        require_cryptography("trust=")
+        self.path = Path(trust)
+        self.stamps = self._look()
+        is_fixed = os.statvfs(self.path).f_flag & os.ST_RDONLY
+        if self.path.stat().st_mode & stat.S_IWOTH and not is_fixed:
+            raise ConfigError(f"everybody on this machine can put keys into {str(self.path)!r}; "
+                              "look at what is there, and `chmod o-w` the folder")
+        private = [name for name in self.stamps if name.endswith(PRIVATE)]
+        if len(private) != 1:
+            found = f"{len(private)} private keys" if private else "no private key"
+            raise ConfigError(f"trust={str(trust)!r} has {found}; it must have exactly one, this "
+                              "member's own, which `ringcast trust new` makes")
+        self.own = private[0].removesuffix(PRIVATE)
+        self.private = read_private(self.path / private[0])
+        found_keys = self.read()
+        if found_keys.faults:
+            raise ConfigError(found_keys.faults[0])
+        self.names = found_keys.names
+        self.key = self.private.public_key().public_bytes_raw()
+        if self.own not in self.names.get(self.key, ()):
+            raise ConfigError(f"{self.path / private[0]} is not the private key of {self.own}"
+                              f"{PUBLIC}, which has to be in the same folder")
+
+    def _look(self) -> Stamps:
+        """Return what changes if a file does."""
+        try:
+            with os.scandir(self.path) as entries:
+                found = [entry for entry in entries if entry.name.endswith((PUBLIC, PRIVATE))
+                         and not entry.name.startswith(".")]
+                return {entry.name: (status.st_mtime_ns, status.st_ino, status.st_size)
+                        for entry in found for status in [entry.stat()]}
+        except OSError as error:
+            raise ConfigError(f"trust={str(self.path)!r} cannot be read: {error.strerror}; give "
+                              "the folder that `ringcast trust new` made") from None
+
+    def read(self) -> Trusted:
+        """Read the public keys, without those that are not good."""
+        names: dict[bytes, set[str]] = {}
+        faults: list[str] = []
+        for file in sorted(self.stamps):
+            if not file.endswith(PUBLIC):
+                continue
+            try:
+                key = read_public(self.path / file)
+            except ConfigError as error:
+                faults.append(str(error))
+            else:
+                names.setdefault(key, set()).add(file.removesuffix(PUBLIC))
+        if len(names) > MOST_KEYS:
+            faults.append(f"trust={str(self.path)!r} has {len(names)} public keys; at most "
+                          f"{MOST_KEYS} are read")
+            names = dict(list(names.items())[:MOST_KEYS])
+        return Trusted({key: frozenset(of_key) for key, of_key in names.items()}, faults)
+
+    def changed(self) -> Trusted | None:
+        """Return what is in the folder, if it has changed since it was read."""
+        stamps = self._look()
+        if stamps == self.stamps:
+            return None
+        self.stamps = stamps
+        found = self.read()
+        self.names = found.names
+        return found
+
+    def name(self, name: str) -> str:
+        """Return a name for a member with our key: this one, if we may use it, else one
+        below ours."""
+        from ringcast.protocols.security.identity import may_use
+
+        is_ours = may_use(name, self.names.get(self.key, frozenset()))
+        return name if is_ours else f"{self.own}/{name}"
+
+    def check(self, name: str) -> None:
+        """Raise ConfigError if a member with our key may not have this name."""
+        if self.name(name) != name:
+            raise ConfigError(f"name={name!r} is not a name of the key in {str(self.path)!r}: take "
+                              f"{self.own!r}, or one that begins with {self.own + '/'!r}")
+
+
+# ----------------------------------------------------------------------------------- files
+
+def read_public(path: Path) -> bytes:
+    """Return the public key in a file."""
+    return parse_public(_read(path), str(path))
+
+
+def parse_public(text: bytes, where: str) -> bytes:
+    """Return the public key in a text, as OpenSSH writes it. ConfigError, which says
+    `where` it came from, if there is none."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+    try:
+        key = load_ssh_public_key(text.strip())
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise ConfigError(f"{where} has no public key; it should have one line that begins with "
+                          "ssh-ed25519, as `ringcast trust new` prints it")
+    return key.public_bytes_raw()
+
+
+def read_private(path: Path) -> "Ed25519PrivateKey":
+    """Return the private key in a file that only its owner can read."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    text = _read(path, is_private=True)
+    try:
+        key = load_ssh_private_key(text, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None                      # the error may show what is in the file
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"{path} has no private key of Ed25519 without a passphrase; make one "
+                          "with `ringcast trust new`")
+    return key
+
+
+def _read(path: Path, is_private: bool = False) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(LONGEST + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    if is_private and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(f"others can read or write {path}; make a new key, since they may have "
+                          "this one, or `chmod 600` the file if nobody can")
+    if mode & stat.S_IWOTH:
+        raise ConfigError(f"everybody on this machine can write {path}; look whose key it is, and "
+                          "`chmod o-w` the file")
+    if len(text) > LONGEST:
+        raise ConfigError(f"{path} is too large for a key")
+    return text
+
+
+# ----------------------------------------------------------------------------------- changes
+
+def checked_name(name: str) -> str:
+    """Return the name of a key, which is that of its file and of its member."""
+    if not name or "/" in name or name.startswith(".") or not name.isprintable() or (
+            len(name.encode()) > LONGEST_NAME):
+        raise ConfigError(f"{printable(name)!r} cannot be the name of a key: it is that of a file "
+                          f"and of a member, without / and of at most {LONGEST_NAME} bytes")
+    return name
+
+
+def new_key(folder: Path, name: str) -> str:
+    """Make a pair of keys in a folder, which is made if it is not there. Return the
+    public one. ConfigError if the folder has a private key already."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    checked_name(name)
+    key = Ed25519PrivateKey.generate()
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        there = [path.name for path in folder.glob(f"*{PRIVATE}")]
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from None
+    if there:
+        raise ConfigError(f"{folder} has the private key {there[0]} already; it is the identity of "
+                          "this member, so give another folder")
+    add_key(folder, name, public)
+    _write(folder / f"{name}{PRIVATE}", key.private_bytes(
+        Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
+    return public
+
+
+def add_key(folder: Path, name: str, public: str) -> None:
+    """Trust a public key under a name. ConfigError if the name has a key already."""
+    parse_public(public.encode(), "the text")
+    path = folder / f"{checked_name(name)}{PUBLIC}"
+    _write(path, " ".join(public.split()[:2]).encode() + f" {name}\n".encode(), 0o644)
+
+
+def remove_key(folder: Path, name: str) -> None:
+    """Trust the public key of a name no more."""
+    path = folder / f"{checked_name(name)}{PUBLIC}"
+    try:
+        path.unlink()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be removed: {error.strerror}") from None
+
+
+def fingerprint(key: bytes) -> str:
+    """Return the short form of a public key that people compare, as `ssh-keygen -l`
+    shows it."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import ssh_key_fingerprint
+
+    digest = ssh_key_fingerprint(Ed25519PublicKey.from_public_bytes(key), SHA256())
+    return "SHA256:" + b64encode(digest).decode().rstrip("=")
+
+
+def _write(path: Path, text: bytes, mode: int) -> None:
+    """Write a new file, which nobody sees before it is whole."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)     # whatever the umask
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        os.link(draft, path)
+    except FileExistsError:
+        raise ConfigError(f"{path} is there already; remove it first, if that key is to be "
+                          "trusted no more") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)

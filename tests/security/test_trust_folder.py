@@ -1,0 +1,183 @@
+"""Where trusted keys come from, and `ringcast trust`."""
+
+import json
+import os
+import stat
+import subprocess
+
+import pytest
+from channels import new_group
+from processes import RINGCAST
+from trust_folders import folders
+
+from ringcast import Channel, ConfigError
+from ringcast.trust import Folder, add_key, fingerprint, new_key, read_private, remove_key
+
+RSA = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC5pFaoEzZvRDsjf7+qSaeDT0XQ4qYmJIiHY2Gp1NaPq4fKjsRj"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return folders(tmp_path, ["tower", "radar"])["tower"]
+
+
+def test_a_new_pair_is_in_two_files_and_only_the_owner_can_read_the_private_one(tmp_path):
+    mask = os.umask(0)
+    try:
+        public = new_key(tmp_path / "new" / "folder", "tower")
+    finally:
+        os.umask(mask)
+    path = tmp_path / "new" / "folder"
+    assert sorted(each.name for each in path.iterdir()) == ["tower.key", "tower.pub"]
+    assert stat.S_IMODE((path / "tower.key").stat().st_mode) == 0o600
+    assert (path / "tower.pub").read_text() == f"{public} tower\n"
+    found = Folder(path)
+    assert list(found.names.values()) == [frozenset(["tower"])] and found.own == "tower"
+
+
+def test_each_key_has_the_names_of_its_files(folder):
+    add_key(folder, "radar2", (folder / "radar.pub").read_text())
+    assert set(Folder(folder).names.values()) == {frozenset(["tower"]),
+                                                  frozenset(["radar", "radar2"])}
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o602])
+def test_a_private_key_that_others_can_read_or_write_is_refused(folder, mode):
+    (folder / "tower.key").chmod(mode)
+    with pytest.raises(ConfigError, match="others can read or write .*tower.key"):
+        Folder(folder)
+
+
+def test_a_folder_or_public_key_that_everybody_can_write_is_refused(folder):
+    (folder / "radar.pub").chmod(0o646)
+    with pytest.raises(ConfigError, match="everybody on this machine can write .*radar.pub"):
+        Folder(folder)
+    (folder / "radar.pub").chmod(0o644)
+    folder.chmod(0o757)
+    with pytest.raises(ConfigError, match="everybody on this machine can put keys into"):
+        Folder(folder)
+
+
+def test_a_hidden_file_is_no_key(folder):
+    """It would have a name of nobody, or be half written."""
+    (folder / ".pub").write_text((folder / "radar.pub").read_text())
+    assert len(Folder(folder).names) == 2
+    assert set(Folder(folder).names.values()) == {frozenset(["tower"]), frozenset(["radar"])}
+
+
+@pytest.mark.parametrize("text", ["", "x", "ssh-ed25519 AAAA", RSA, "ssh-ed25519 " + "A" * 5000,
+                                  "\xff\xfe"])
+def test_a_file_that_is_no_public_key_is_refused(folder, text):
+    (folder / "radar.pub").write_text(text)
+    with pytest.raises(ConfigError, match="radar.pub (has no public key|is too large)"):
+        Folder(folder)
+
+
+def test_a_file_that_is_no_private_key_is_refused_and_not_shown(folder):
+    text = (folder / "tower.key").read_text()
+    (folder / "tower.key").write_text(text[:200] + "x" + text[201:])
+    with pytest.raises(ConfigError, match="has no private key of Ed25519") as caught:
+        Folder(folder)
+    assert text[60:120] not in repr(caught.value) and caught.value.__cause__ is None
+
+
+def test_a_folder_has_exactly_one_private_key_and_its_public_one(folder, tmp_path):
+    (tmp_path / "other.key").write_text("")
+    (folder / "tower.pub").rename(folder / "tower.pub.old")
+    with pytest.raises(ConfigError, match=r"tower.key is not the private key of tower.pub"):
+        Folder(folder)
+    (folder / "tower.key").rename(tmp_path / "tower.key")
+    with pytest.raises(ConfigError, match="has no private key; it must have exactly one"):
+        Folder(folder)
+    with pytest.raises(ConfigError, match="has 2 private keys"):
+        Folder(tmp_path)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        Folder(tmp_path / "nowhere")
+    with pytest.raises(TypeError, match="the path of a folder, not bytes"):
+        Channel(new_group(), stack="inproc", trust=b"x")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", ".x", "a\n", "x" * 41, "\x1b[2J"])
+def test_a_name_that_is_no_file_or_member_is_refused(folder, name):
+    with pytest.raises(ConfigError, match="cannot be the name of a key"):
+        add_key(folder, name, (folder / "radar.pub").read_text())
+
+
+def test_what_is_there_is_not_overwritten(folder):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ConfigError, match="is there already"):
+        add_key(folder, "radar", (folder / "tower.pub").read_text())
+    with pytest.raises(ConfigError, match=r"has the private key tower.key already"):
+        new_key(folder, "more")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_folder_is_read_again_when_a_file_in_it_has_changed(folder):
+    found = Folder(folder)
+    radar = next(key for key, names in found.names.items() if names == {"radar"})
+    assert found.changed() is None
+    remove_key(folder, "radar")
+    assert radar not in found.changed().names and found.changed() is None
+    (folder / "radar.pub").write_text("half of a k")
+    changed = found.changed()
+    assert radar not in changed.names and "radar.pub has no public key" in changed.faults[0]
+    assert list(found.names) == [found.key]
+    with pytest.raises(ConfigError, match="cannot be removed: No such file"):
+        remove_key(folder, "nobody")
+
+
+def test_a_member_has_a_name_of_its_key(folder):
+    """Nobody finds out only from others that it may not have it."""
+    with pytest.raises(ConfigError, match="take 'tower', or one that begins with 'tower/'"):
+        Channel(new_group(), name="radar", stack="inproc", trust=folder)
+    with Channel(new_group(), stack="inproc", trust=folder) as channel:
+        assert channel.address.name.startswith("tower/")
+    assert Folder(folder).name("recorder") == "tower/recorder"
+    assert Folder(folder).name("tower") == "tower"
+
+
+def test_trusted_keys_and_insecure_exclude_each_other(folder):
+    with pytest.raises(ConfigError, match="trust= and insecure=True exclude each other"):
+        Channel(new_group(), name="tower", stack="mcast-tcp", trust=folder, insecure=True)
+
+
+def trust(*words):
+    return subprocess.run([*RINGCAST, "trust", *map(str, words)], capture_output=True, text=True)
+
+
+def test_the_command_makes_adds_lists_and_removes_keys(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    made = trust("new", one, "tower"), trust("new", two, "radar")
+    assert [run.returncode for run in made] == [0, 0], made
+    line = made[0].stdout.strip()
+    assert line == (one / "tower.pub").read_text().strip()
+    secret = (one / "tower.key").read_text().splitlines()[1]
+    assert secret not in made[0].stdout + made[0].stderr
+    assert trust("add", two, "tower", line).returncode == 0
+    added = trust("add", one, "radar", two / "radar.pub")
+    key = read_private(two / "radar.key").public_key().public_bytes_raw()
+    assert added.stdout == f"radar is trusted: {fingerprint(key)}\n"
+    listed = trust("list", one).stdout
+    assert fingerprint(key) in listed and "our own" in listed and listed.count("SHA256:") == 2
+    keys = [json.loads(line)["key"] for line in trust("list", one, "--json").stdout.splitlines()]
+    assert [(each["name"], each["own"]) for each in keys] == [("radar", False), ("tower", True)]
+    assert keys[0]["fingerprint"] == fingerprint(key)
+    assert trust("remove", one, "radar").stdout == "radar is trusted no more\n"
+    assert "radar" not in trust("list", one).stdout
+    for words, said in ((("new", one, "again"), "already"),
+                        (("add", one, "x", "nothing"), "neither"),
+                        (("remove", one, "radar"), "cannot be removed"),
+                        (("list", tmp_path / "none"), "cannot be read")):
+        refused = trust(*words)
+        assert refused.returncode == 2 and said in refused.stderr, refused
+
+
+def test_keys_of_ssh_keygen_are_keys(tmp_path):
+    """As it writes them; its own file names are others."""
+    keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "tower.key")]
+    try:
+        subprocess.run(keygen, check=True)
+    except FileNotFoundError:
+        pytest.skip("there is no ssh-keygen")
+    (tmp_path / "tower.key.pub").rename(tmp_path / "tower.pub")
+    assert list(Folder(tmp_path).names.values()) == [frozenset(["tower"])]

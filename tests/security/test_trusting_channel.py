@@ -1,0 +1,168 @@
+"""Groups that trust keys, over real transports."""
+
+import json
+import logging
+import subprocess
+
+import pytest
+from channels import DEFAULTS, PATIENCE, STACKS, Collector, joined, new_group, use_stack
+from ports import free_port
+from processes import RINGCAST, wait_for
+from trust_folders import folders
+
+from ringcast import Channel, JoinTimeoutError
+from ringcast.cli.ask import ask
+from ringcast.secret import write_secret
+from ringcast.stacks import STACKS as STACK_SPECS
+from ringcast.status import by_name
+from ringcast.trust import add_key, new_key, remove_key
+
+
+@pytest.fixture(params=STACKS)
+def stack(request, monkeypatch):
+    use_stack(monkeypatch, request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("has_secret", [False, True], ids=["keys", "keys and a secret"])
+def test_a_group_that_trusts_keys_delivers_what_it_is_sent(stack, has_secret, tmp_path):
+    """Also messages to one member, and messages larger than a datagram."""
+    secret = tmp_path / "secret" if has_secret else None
+    if secret is not None:
+        write_secret(secret)
+    got, trust = {name: Collector(202) for name in "AB"}, folders(tmp_path, "AB")
+    each = {name: {"on_message": got[name], "trust": trust[name]} for name in "AB"}
+    with joined("AB", each, secret=secret) as channels:
+        for channel in channels:
+            channel.send_many([b"%d" % number for number in range(100)])
+            channel.send(bytes(200_000))
+        channels[0].send(b"for B", "B")
+        channels[1].send(b"for A", "A")
+        for collector in got.values():
+            collector.wait()
+        for channel in channels:
+            status = channel.status()
+            assert status.seal.num_verified == 1 and status.seal.hellos_refused == 0
+            assert status.wire.malformed == status.seal.datagrams_unopened == 0
+        if STACK_SPECS[stack].is_lossless:
+            wait_for(lambda: all(by_name(channel.status())["control_links"] == 1
+                                 for channel in channels))
+
+
+def test_who_has_no_trusted_key_is_never_in_a_group_with_those_who_have(stack, tmp_path):
+    """Also if it trusts all of them, or has a secret instead."""
+    trust = folders(tmp_path, "AB")
+    new_key(tmp_path / "C", "C")
+    for name in "AB":
+        add_key(tmp_path / "C", name, (trust[name] / f"{name}.pub").read_text())
+    group, options = new_group(), {"form_margin": 300, **DEFAULTS}
+    with Channel(group, name="A", trust=trust["A"], **options) as inside:
+        with Channel(group, name="C", trust=tmp_path / "C", **options) as outside:
+            assert outside.view.names == ("C",) and inside.view.names == ("A",)
+            for other in ({"trust": tmp_path / "C"}, {"secret": lambda: bytes(32)}):
+                with pytest.raises(JoinTimeoutError):
+                    Channel(group, name="C/2", min_members=3, **other, **options).connect(0.3)
+            status = inside.status()
+    dropped = ("datagrams_unsealed", "datagrams_of_strangers", "hellos_refused",
+               "handshakes_refused")
+    assert status.seal.num_verified == 0
+    assert sum(by_name(status).get(name, 0) for name in dropped) > 0
+
+
+def test_whose_key_is_removed_is_excluded_soon_and_does_not_come_back(stack, tmp_path):
+    """And who is added may come, while the others run."""
+    trust, options = folders(tmp_path, "ABC"), {"suspect_timeout": 300, **DEFAULTS}
+    group = new_group()
+    with (Channel(group, name="A", trust=trust["A"], **options) as a,
+          Channel(group, name="B", trust=trust["B"], min_members=2, **options) as b):
+        with Channel(group, name="C", trust=trust["C"], min_members=3, **options) as c:
+            for name in "AB":
+                remove_key(trust[name], "C")
+            wait_for(lambda: {"C"}.isdisjoint({*a.view.names, *b.view.names}))
+            a.send(b"not for C")
+            wait_for(lambda: c.view.names == ("C",))
+            assert c.digest() == type(c.digest())() or a.address not in c.view
+        with pytest.raises(JoinTimeoutError):
+            Channel(group, name="C", trust=trust["C"], min_members=2, **options).connect(0.5)
+        for name in "AB":
+            add_key(trust[name], "C", (trust["C"] / "C.pub").read_text())
+        with Channel(group, name="C/2", trust=trust["C"], min_members=3, **options) as c:
+            assert sorted(c.view.names) == ["A", "B", "C/2"]
+
+
+def test_a_folder_that_is_gone_for_a_while_changes_nothing(stack, tmp_path, caplog):
+    trust = folders(tmp_path, "AB")
+    with joined("AB", {name: {"trust": trust[name]} for name in "AB"}) as (a, b):
+        transport = a._transport
+        trust["A"].rename(tmp_path / "away")
+        for _ in range(3):
+            transport._look_at = 0
+            wait_for(lambda: transport._look_at)
+        (tmp_path / "away").rename(trust["A"])
+        a.send(b"x")
+        assert b.receive(PATIENCE).payload == b"x" and len(a.view) == 2
+    assert caplog.text.count("the keys that were there are trusted until it is back") == 1
+
+
+def test_no_private_key_is_in_what_a_member_says_of_itself(tmp_path, caplog):
+    """Neither the bytes nor their text: in texts, logs, traces, states and errors."""
+    caplog.set_level(logging.DEBUG)
+    trust = folders(tmp_path, "AB")
+    each = {name: {"trust": trust[name]} for name in "AB"}
+    with joined("AB", each, trace=str(tmp_path / "traces")) as (a, b):
+        a.send(b"x")
+        seal, folder = a._transport._seal, a._transport._folder
+        identity = seal.identity
+        said = [repr(each) for each in (
+            a, a.status(), a.config, a.view, vars(a), seal, seal.keyring, identity, folder,
+            vars(folder), vars(identity), a._transport, vars(a._transport))]
+        said.append(a._publishing._file.path.read_bytes().decode("latin-1"))
+        try:
+            b.send(b"y", dest="nobody")
+        except Exception as error:
+            said.append(repr(error))
+        drawn = seal._drawn
+    said.append(caplog.text)
+    said += [file.read_bytes().decode("latin-1") for file in (tmp_path / "traces").rglob("*")
+             if file.is_file()]
+    text = (trust["A"] / "A.key").read_text()
+    raw = folder.private.private_bytes_raw()
+    assert len(said) > 10
+    for each in said:
+        assert not any(line in each for line in text.splitlines()[1:-1])
+        for key in (raw, drawn):
+            assert key.hex() not in each and key.decode("latin-1") not in each
+            assert repr(key)[2:-1] not in each
+
+
+@pytest.mark.parametrize("stack", [pytest.param("mcast-udp", marks=pytest.mark.udp), "nakack2-tcp"])
+def test_the_commands_take_the_folder(tmp_path, stack):
+    """Two of them with one key, under names below it."""
+    trust = folders(tmp_path, ["A", "host"])
+    port, group = free_port(), new_group()
+    words = ["--stack", stack, "--set", f"port={port}", "--trust", str(trust["host"])]
+    options = {"stack": stack, "port": port}
+    recorder = subprocess.Popen([*RINGCAST, "record", str(tmp_path / "journal"), "--group", group,
+                                 "--quiet", *words], stdout=subprocess.PIPE)
+    terminal = subprocess.Popen([*RINGCAST, "join", group, "--name", "host/T", "--json", *words],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        with Channel(group, name="A", trust=trust["A"], min_members=3, deliver=False,
+                     **options) as channel:
+            channel.send(b"sealed")
+            listed = subprocess.run([*RINGCAST, "members", group, *words], capture_output=True,
+                                    text=True, timeout=PATIENCE)
+            assert sorted(listed.stdout.split()) == ["A", "host/T", "host/recorder"], listed.stderr
+            assert ask(group, stack, "multicast", 0.5, {"port": port}) == []
+            heard = (json.loads(line) for line in terminal.stdout)
+            assert next(each for each in heard if "message" in each)["message"]["payload"] == (
+                "sealed")
+            wait_for(lambda: not channel.status().multicast.num_unacked)
+        terminal.stdin.close()
+        assert terminal.wait(PATIENCE) == 0
+        recorder.terminate()
+        assert b"1 messages recorded" in recorder.communicate(timeout=PATIENCE)[0]
+    finally:
+        for each in (recorder, terminal):
+            each.kill()
+            each.wait()
