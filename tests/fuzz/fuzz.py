@@ -23,7 +23,8 @@ import corpus
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "fuzz"
-TARGETS = ("decoder", "mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp", "tcp", "sealed")
+TARGETS = ("decoder", "mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp", "tcp", "sealed",
+           "trusting")
 DEFAULTS = ["-max_total_time=60", "-timeout=10", "-max_len=600", "-print_final_stats=1",
             f"-artifact_prefix={WORK}/"]
 

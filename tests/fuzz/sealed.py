@@ -4,6 +4,7 @@ stranger knows the wire format, and which members there are. Nothing opens, noth
 said without limit, and nothing is kept.
 """
 
+from collections.abc import Callable
 from functools import cache
 
 from ringcast.protocols.security.keys import Keys
@@ -36,7 +37,13 @@ def members() -> list[Seal]:
 
 def run(data: bytes) -> None:
     """Let a member read the datagrams that are in the data."""
-    friend, member = members()
+    check(data, *members())
+
+
+def check(data: bytes, friend: Seal, member: Seal,
+          finish: Callable[[bytes, int], bytes] = lambda datagram, form: datagram) -> None:
+    """Let `member` read them, and see that nothing comes of it, and that it hears its
+    friend. A stranger may `finish` a datagram that has a header."""
     challenge, said, at = member.challenge, 0, 0
     for number in range(MOST):
         if at + 2 > len(data):
@@ -44,8 +51,8 @@ def run(data: bytes) -> None:
         form, size = data[at], data[at + 1]
         body, at = data[at + 2:at + 2 + size], at + 2 + size
         if form & 1:
-            body = HEADER.pack(MAGIC, VERSION, form >> 1 & 3, form >> 3 & 3, 1 + (form >> 5 & 3),
-                               number) + body
+            body = finish(HEADER.pack(MAGIC, VERSION, form >> 1 & 3, form >> 3 & 3,
+                                      1 + (form >> 5 & 3), number) + body, form)
         assert member.open([body], number * MS) == []
         said += len(member.hellos(number * MS))
     assert said <= 1 + MOST // 10 and list(member.senders) == [1] and not member.take_linked()[1:]

@@ -8,6 +8,7 @@ from functools import partial
 
 import byte_stream
 import sealed
+import trusting
 from group import GROUPS
 from reference import (
     CONNECTION,
@@ -153,4 +154,4 @@ def tcp(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "decoder": decoder, **{stack: partial(group, stack) for stack in GROUPS}, "tcp": tcp,
-    "sealed": sealed.run}
+    "sealed": sealed.run, "trusting": trusting.run}

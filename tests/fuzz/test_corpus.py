@@ -52,7 +52,7 @@ def test_a_bug_that_was_found_once_stays_repaired(data):
         target(data)
 
 
-@pytest.mark.parametrize("target", [*GROUPS, "tcp", "sealed"])
+@pytest.mark.parametrize("target", [*GROUPS, "tcp", "sealed", "trusting"])
 def test_inputs_that_were_never_seen_break_no_promise(target):
     rng, kept = random.Random(target), inputs(target)
     for _ in range(50):
