@@ -3,6 +3,7 @@
 import json
 import logging
 import subprocess
+from contextlib import closing
 
 import pytest
 from channels import DEFAULTS, PATIENCE, STACKS, Collector, joined, new_group, use_stack
@@ -10,8 +11,10 @@ from ports import free_port
 from processes import RINGCAST, wait_for
 from trust_folders import folders
 
-from ringcast import Channel, JoinTimeoutError
+from ringcast import Channel, JoinTimeoutError, Succession
 from ringcast.cli.ask import ask
+from ringcast.cli.demo.members import DemoPlan
+from ringcast.outbox.publisher import channel_factory
 from ringcast.secret import write_secret
 from ringcast.stacks import STACKS as STACK_SPECS
 from ringcast.status import by_name
@@ -133,6 +136,25 @@ def test_no_private_key_is_in_what_a_member_says_of_itself(tmp_path, caplog):
         for key in (raw, drawn):
             assert key.hex() not in each and key.decode("latin-1") not in each
             assert repr(key)[2:-1] not in each
+
+
+@pytest.mark.parametrize("stack", [pytest.param("mcast-udp", marks=pytest.mark.udp), "nakack2-tcp"])
+def test_a_publisher_knows_how_large_its_datagrams_are(tmp_path, stack):
+    """Sealed ones are longer; its outbox is opened before its channel."""
+    trust, secret = folders(tmp_path, ["host"])["host"], tmp_path / "secret"
+    write_secret(secret)
+    for access in ({}, {"trust": trust}, {"secret": secret}, {"trust": trust, "secret": secret}):
+        config, join = channel_factory(new_group(), name="host/spark", stack=stack,
+                                       port=free_port(), **access)
+        prefix = "host/" * ("trust" in access)
+        plan = DemoPlan(new_group(), 1, 1, 0, 0, {"port": free_port()}, stack, **access,
+                        prefix=prefix)
+        for expected, channel in ((config, join(Succession.begin(), lambda view: False)),
+                                  (plan.config, plan.channel(plan.spark))):
+            with closing(channel):
+                assert (channel.config.max_datagram, channel.config.max_bundle_size) == (
+                    expected.max_datagram, expected.max_bundle_size)
+        assert plan.names == [f"{prefix}{name}" for name in ("publisher-1", "recorder", "spark")]
 
 
 @pytest.mark.parametrize("stack", [pytest.param("mcast-udp", marks=pytest.mark.udp), "nakack2-tcp"])

@@ -36,9 +36,11 @@ def test_members_that_start_at_once_form_one_group(group):
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_members_that_must_prove_first_that_they_are_there_form_one_group_too(stack):
+@pytest.mark.parametrize("how", ["sealed", "trusted"])
+def test_members_that_must_prove_first_that_they_are_there_form_one_group_too(stack, how):
     """What they say of themselves comes after three HELLOs, so after the margin."""
-    group = Group("ABCDEFGH", stack, sealed=True, network=Network(delay=(20 * MS, 20 * MS))).start()
+    network = Network(delay=(20 * MS, 20 * MS))
+    group = Group("ABCDEFGH", stack, **{how: True}, network=network).start()
     assert group.formed("ABCDEFGH")
     assert [len(member.views) for member in group.living()] == [1] * 8
 

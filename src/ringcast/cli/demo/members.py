@@ -16,7 +16,7 @@ from typing import Any
 
 from ringcast import Batch, Channel, View
 from ringcast.cli.demo import flights
-from ringcast.config import configure
+from ringcast.config import Config, configure
 from ringcast.journal.recorder import close_when_alone, connected, record
 from ringcast.journal.writer import Journal
 from ringcast.outbox.owned import OwnedOutbox
@@ -55,8 +55,10 @@ class DemoPlan:
         return [*self.publisher_names, self.recorder, self.spark]
 
     @property
-    def is_sealed(self) -> bool:
-        return self.secret is not None or self.trust is not None
+    def config(self) -> Config:
+        """Return the configuration that the channels will have."""
+        is_sealed = self.secret is not None or self.trust is not None
+        return fitted(configure(self.options, self.stack), self.stack, self.group, is_sealed)
 
     @property
     def publisher_names(self) -> list[str]:
@@ -168,8 +170,7 @@ def run_recorder(plan: DemoPlan, directory: Path, recorded: Any,
 def run_announcer(plan: DemoPlan, path: Path, stopped: Any,
                   outcomes: "mp.SimpleQueue[Outcome]") -> None:
     """Publish what Spark writes into the outbox, until the event `stopped` is set."""
-    config = fitted(configure(plan.options, plan.stack), plan.stack, plan.group, plan.is_sealed)
-    with OwnedOutbox(path, plan.group, config) as outbox:
+    with OwnedOutbox(path, plan.group, plan.config) as outbox:
         publisher = Publisher(
             outbox, plan.spark, lambda succession, until: plan.channel(
                 plan.spark, deliver=False, succession=succession, until=until),
