@@ -649,3 +649,13 @@ async def play(a, b, actions):
     while len(got) < len(sent):
         got.append((await b.receive()).payload)
     assert got == sent and await b.receive(0) is None
+
+
+def test_other_threads_may_send_if_there_is_room(stack):
+    async def main():
+        async with joined("AB") as (a, b):
+            assert await asyncio.to_thread(lambda: [a.try_send(b"%d" % number)
+                                                    for number in range(100)]) == [True] * 100
+            assert [(await b.receive()).payload for _ in range(100)] == [
+                b"%d" % number for number in range(100)]
+    run(main())

@@ -50,7 +50,7 @@ class Channel:
     channel, as there; `loop.call_soon_threadsafe` brings them into the loop.
 
     It belongs to the event loop in which it is first used. Any task of that loop may
-    call every method, and no other thread.
+    call every method. Other threads may call try_send(), and look at properties.
 
     Whoever cancels a call, or lets it time out, loses and repeats nothing. A call of
     send() that is cancelled has sent nothing. Of send_many() it has sent the first

@@ -21,7 +21,7 @@ import msgspec
 from channels.exceptions import ChannelFull
 from channels.layers import BaseChannelLayer
 
-from ringcast import Batch, Flag
+from ringcast import Batch
 from ringcast.aio import Channel
 from ringcast.contrib.home import Home
 from ringcast.contrib.mailboxes import Mailboxes
@@ -56,7 +56,7 @@ class RingcastChannelLayer(BaseChannelLayer):   # type: ignore[misc]     # it ha
         self.require_valid_channel_name(channel)
         here, note = await self._here(), Note("send", channel, message=encode(message))
         if "!" in channel and home_of(channel) != here:
-            await self._home.run(self._site.tell(note, home_of(channel)))
+            await self._tell(note, home_of(channel))
         elif not (self._boxes if "!" in channel else self._held).put(channel, note.message):
             raise ChannelFull(channel)
         elif "!" not in channel:
@@ -86,26 +86,33 @@ class RingcastChannelLayer(BaseChannelLayer):   # type: ignore[misc]     # it ha
         self.require_valid_group_name(group)
         self.require_valid_channel_name(channel)
         here, note = await self._here(), Note(kind, group, channel)
-        home = home_of(channel) if "!" in channel else here
-        await self._home.run(self._site.change(note) if home == here else
-                             self._site.tell(note, home))
+        if "!" not in channel or home_of(channel) == here:
+            await self._home.run(self._site.change(note))
+        else:
+            await self._tell(note)      # to all, so that it comes before what we send to the group
 
     async def group_send(self, group: str, message: dict[str, Any]) -> None:
         """Send to all channels of a group, in all processes."""
         assert isinstance(message, dict), "message is not a dict"
         self.require_valid_group_name(group)
         await self._here()
-        await self._home.run(self._site.tell(Note("group", group, message=encode(message))))
+        await self._tell(Note("group", group, message=encode(message)))
 
     async def flush(self) -> None:
         """Forget all messages and groups, in all processes."""
-        await self._here()
+        here = await self._here()
         await self._home.run(self._site.change(Note("flush")))
-        await self._home.run(self._site.tell(Note("flush"), flags=Flag.DONT_LOOPBACK))
+        await self._tell(Note("flush", to=here))
 
     async def close(self) -> None:
         """Leave the group. The next call joins it again."""
         await asyncio.to_thread(self._home.stop)
+
+    async def _tell(self, note: Note, home: int | None = None) -> None:
+        """Send a note from this thread; from the other one if it must wait for
+        room."""
+        if not self._site.try_tell(note, home):
+            await self._home.run(self._site.tell(note, home))
 
     async def _here(self) -> int:
         """Return the number of this process in the group, which it joins if it must."""

@@ -33,10 +33,11 @@ class Home:
 
     async def channel(self) -> Channel:
         """Return the channel as soon as it is connected. Raises what connect()
-        raises; then the next call tries again."""
+        raises; then the next call tries again, as after a channel that has closed by
+        itself."""
         with self._lock:
-            if self._channel is None or self._process != os.getpid() or (
-                    self._channel.done() and self._channel.exception() is not None):
+            if (self._channel is None or self._process != os.getpid() or self._thread is None
+                    or not self._thread.is_alive()):
                 self._channel, self._process = Future(), os.getpid()
                 self._thread = threading.Thread(target=asyncio.run, name="ringcast home",
                                                 args=(self._run(self._channel),), daemon=True)
@@ -75,5 +76,7 @@ class Home:
         except BaseException as error:
             connecting.set_exception(error)
             return
+        living = asyncio.create_task(self._live(channel))
+        await asyncio.sleep(0)                  # it has begun when others hear of the channel
         connecting.set_result(channel)
-        await self._live(channel)
+        await living

@@ -11,14 +11,13 @@ from ringcast import ClosedError, NotMemberError
 from ringcast.aio import Channel
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.work_queue import Note, WorkQueue, decode, encode, log
-from ringcast.flags import NO_FLAGS, Flag
 
 
 class Site:
     """Puts what comes for channels of this process into `boxes`, and what waits for
     workers into `held`.
 
-    Threads: only the one of the channel's loop.
+    Threads: only the one of the channel's loop, but for try_tell().
     """
 
     def __init__(self, boxes: Mailboxes, held: Mailboxes) -> None:
@@ -47,13 +46,22 @@ class Site:
                 view = await channel.view_changed(view)
                 self.work.on_view(view.members)
 
-    async def tell(self, note: Note, home: int | None = None, flags: Flag = NO_FLAGS) -> None:
-        """Send a note to all processes, or to one; nothing if that one is gone."""
+    def try_tell(self, note: Note, home: int | None = None) -> bool:
+        """Send a note to all processes, or to one, if there is room now. Nothing is to
+        be sent to one that is gone. Any thread may call this."""
+        try:
+            dest = None if home is None else next(
+                member for member in self._channel.view.members if member.incarnation == home)
+            return self._channel.try_send(encode(note), dest)
+        except (NotMemberError, StopIteration):
+            return True
+
+    async def tell(self, note: Note, home: int | None = None) -> None:
+        """Send a note to all processes, or to one, as soon as there is room."""
         members = {member.incarnation: member for member in self._channel.view.members}
         if home is None or home in members:
             with suppress(NotMemberError):
-                await self._channel.send(encode(note), None if home is None else members[home],
-                                         flags=flags)
+                await self._channel.send(encode(note), None if home is None else members[home])
 
     async def change(self, note: Note) -> None:
         """Change what is here, as a note says."""
@@ -67,12 +75,14 @@ class Site:
                 if "!" not in channel and self._held.put(channel, note.message):
                     self.work.serve_soon(channel)
         elif note.kind == "add":
-            self._groups[note.name].add(note.channel)
+            here = self._channel.address.incarnation
+            if "!" not in note.channel or home_of(note.channel) == here:
+                self._groups[note.name].add(note.channel)
         elif note.kind == "discard" and note.name in self._groups:
             self._groups[note.name].discard(note.channel)
             if not self._groups[note.name]:
                 del self._groups[note.name]
-        elif note.kind == "flush":
+        elif note.kind == "flush" and note.to != self._channel.address.incarnation:
             for each in (self._groups, self._boxes, self._held):
                 each.clear()
 

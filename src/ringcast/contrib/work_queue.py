@@ -35,7 +35,7 @@ class Note(msgspec.Struct, array_like=True):
     name: str = ""
     channel: str = ""           # add, discard
     message: bytes = b""        # send, group
-    to: int = 0                 # given
+    to: int = 0                 # given; flush: not this process, which has done it
     count: int = 0              # want
     number: int = 0             # want, given
 
