@@ -32,8 +32,8 @@ def new_group():
 def joined(names, per_member=None, **kwargs):
     """Yield channels of one group. Connect them side by side, and close them so."""
     group = new_group()
-    channels = [Channel(group, name=name, min_members=len(names),
-                        **(QUICK | DEFAULTS | kwargs | (per_member or {}).get(name, {})))
+    usual = QUICK | DEFAULTS | {"min_members": len(names)} | kwargs
+    channels = [Channel(group, name=name, **(usual | (per_member or {}).get(name, {})))
                 for name in names]
     try:
         side_by_side([channel.connect for channel in channels])

@@ -48,6 +48,8 @@ class Paper(Layer):
     """What Membership needs of a multicast layer: it sends nothing, and has
     everything."""
 
+    observing = None
+
     def __init__(self, local, config):
         self.local, self.config = local, config
         self.send_window = Gate()

@@ -17,6 +17,7 @@ from ringcast import (
     RingBuffer,
     RingcastError,
     SeqnoTable,
+    Skipped,
     Succession,
     View,
     aio,
@@ -40,9 +41,11 @@ SHOWN = {
     "Message": (Message(A, 3, b"x"), "Message(sender='A#0000000000000001', seqno=3, payload=b'x')"),
     "RingBuffer": (window(RingBuffer), "<RingBuffer low=0 hd=0 hr=1 capacity=8>"),
     "SeqnoTable": (window(SeqnoTable), "<SeqnoTable low=0 hd=0 hr=1 capacity=8>"),
+    "Skipped": (Skipped(A, 3, 7), "Skipped(sender='A#0000000000000001', first=3, last=7)"),
     "Succession": (Succession(1 << 63, 5), "Succession(origin=9223372036854775808, seqno=5)"),
     "View": (View(1, (A,)), "View(id=1, members=(Address(name='A', incarnation=1),), joined=(), "
-                            "left=(), departed={}, subgroups=(), primary=True, absent=())"),
+                            "left=(), departed={}, subgroups=(), primary=True, absent=(), "
+                          "observers=())"),
 }
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         TransportError,
     )
     from ringcast.flags import Flag
-    from ringcast.message import Batch, Message
+    from ringcast.message import Batch, Message, Skipped
     from ringcast.options import Options
     from ringcast.view import View
 
@@ -66,6 +66,7 @@ HOMES = {
     "RingcastError": "errors",
     "SendTimeoutError": "errors",
     "SeqnoTable": "_core.seqno_table",
+    "Skipped": "message",
     "StateLostError": "errors",
     "Succession": "address",
     "TraceError": "errors",
@@ -97,6 +98,7 @@ __all__ = [
     "RingcastError",
     "SendTimeoutError",
     "SeqnoTable",
+    "Skipped",
     "StateLostError",
     "Succession",
     "TraceError",

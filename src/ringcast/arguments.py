@@ -108,6 +108,21 @@ def incarnation(argument: str, value: Any) -> int:
     return value
 
 
+def slowness(value: Any, deliver: bool, durable: bool) -> bool:
+    """Return whether a member is an observer."""
+    if not isinstance(value, str):
+        raise TypeError(f'slow is "block" or "observe", not {kind(value)}')
+    if value not in ("block", "observe"):
+        raise ConfigError(f'slow is "block" or "observe", not {value!r}')
+    if value == "observe" and not deliver:
+        raise ConfigError("a member that takes no messages holds nobody up; leave out slow, or "
+                          "deliver=False")
+    if value == "observe" and durable:
+        raise ConfigError("for a durable member the others wait, and for an observer nobody does; "
+                          "leave out slow, or durable")
+    return bool(value == "observe")
+
+
 def durability(value: Any, deliver: bool) -> bool:
     """Return whether a member is durable. It must `deliver`."""
     if boolean("durable", value) and not deliver:

@@ -83,7 +83,8 @@ class Endpoint:
     def has_joined(self) -> bool:
         """Return whether this member has a view with enough members, in which it may
         send."""
-        return (self.view is not None and len(self.view) >= self.config.min_members
+        return (self.view is not None
+                and len(self.view) - len(self.view.observers) >= self.config.min_members
                 and (self.view.primary or self.config.partition == "merge"))
 
     @property
@@ -212,10 +213,12 @@ class Endpoint:
         """Return how this member sees each member of the view, the oldest first."""
         multicast, detection, me = self.multicast, self.members.detection, self.local.incarnation
         peers = []
-        for member in self.view.members if self.view is not None else ():
+        view = self.view
+        for member in view.members if view is not None else ():
             number = member.incarnation
             peer = Peer(name=member.name, incarnation=number, unacked=multicast.unacked_by(number),
-                        suspected=number in detection.silent)
+                        suspected=number in detection.silent,
+                        observes=view is not None and member in view.observers)
             if (window := multicast.windows.get(number)) is not None:
                 peer.missing, peer.undelivered = window.ring.num_missing, window.num_stranded
             if number != me and number in detection.heard:

@@ -1,7 +1,7 @@
 """What an application gets: a message, or a batch of one sender's consecutive messages;
-and the flags that it may send them with."""
+what an observer was not given; and the flags that it may send them with."""
 
-from ringcast._core.batch import Batch, Message
+from ringcast._core.batch import Batch, Message, Skipped
 from ringcast.flags import Flag
 
-__all__ = ["Batch", "Flag", "Message"]
+__all__ = ["Batch", "Flag", "Message", "Skipped"]

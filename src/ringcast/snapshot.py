@@ -14,8 +14,9 @@ class Peer(msgspec.Struct, kw_only=True):
 
     name: str
     incarnation: int
+    observes: bool = False      # nobody waits for it
     # Own messages to everybody that it has not acknowledged; None if only the
-    # coordinator knows (NAKACK2), or if it takes no messages.
+    # coordinator knows (NAKACK2), or if nobody waits for it.
     unacked: int | None = None
     missing: int = 0            # its messages to everybody that are missing here
     undelivered: int = 0        # of those that came, how many the application was not given

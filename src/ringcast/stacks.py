@@ -211,7 +211,8 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
                 receiving: bool = True, offset: int = 0, conn_id: int = 0, timestamp: int = 0,
                 first_unicast: int = 0, filters: Sequence[Layer] = (),
                 faults: Sequence[Layer] = (), durable: bool = False,
-                sealed: bool = False, keyring: "Keyring | None" = None) -> Stack:
+                sealed: bool = False, keyring: "Keyring | None" = None,
+                observes: bool = False) -> Stack:
     """Build the stack of one member.
 
     Args:
@@ -233,10 +234,11 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
         durable: whether this member is expected back when it goes without leaving.
         sealed: whether its transport seals datagrams.
         keyring: what makes and holds the keys of views, in a sealed group.
+        observes: whether this member is an observer, for which nobody waits.
     """
     spec, budget = STACKS[name], ReceiveBudget(receive_budget)
     multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving,
-                               offset=offset, lossless=spec.is_lossless)
+                               offset=offset, lossless=spec.is_lossless, observes=observes)
     transfer = StateTransfer(local, config)
     more = OF_FLUSH + (OF_QUORUM if config.partition == "primary" else ())
     layers = [

@@ -237,6 +237,13 @@ class MulticastStatus(Section):
     num_gone_undelivered: Annotated[int, Count(
         "messages", "messages behind a gap when their sender left: never delivered",
         "Not 0: a sender died before anybody who is left had what was lost.")] = 0
+    num_skips: Annotated[int, Count(
+        "places", "places where this member, an observer, was told that it missed messages",
+        "Grows: its application is slower than the group, or datagrams to it are lost.")] = 0
+    num_skipped: Annotated[int, Count(
+        "messages", "messages that this member, an observer, missed and was told of; a large "
+        "message counts with each fragment",
+        "Beside `num_msgs_delivered`: the part of all messages that it was not given.")] = 0
     fetches_sent: Annotated[int, Count(
         "requests", "FETCH sent: requests for messages of departed senders",
         "Grows when a member dies: normal.")] = 0
@@ -318,6 +325,9 @@ class MembershipStatus(Section):
         "Grows all the time: members come and go, or are excluded and come back.")] = 0
     num_members: Annotated[int, Now(
         "members", "members of the view", "Fewer than you started: see `ringcast members`.")] = 0
+    num_observers: Annotated[int, Now(
+        "members", "of these, observers: nobody waits for them",
+        "More than you started: a member has `slow=\"observe\"` that should have everything.")] = 0
     is_primary: Annotated[int, Now(
         "0 or 1", "1 if the view is primary, else 0",
         "0 with `partition=\"primary\"`: this part of the group has no majority, and send() "

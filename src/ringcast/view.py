@@ -18,7 +18,8 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
     - `subgroups`: if several groups became one, the members that each of them had;
     - `primary`: whether this part of the group has the majority of the last primary
       view, or, if there was none, min_members: no other part has it at the same time;
-    - `absent`: durable members that went without leaving and are expected back.
+    - `absent`: durable members that went without leaving and are expected back;
+    - `observers`: members for which nobody waits. They come last in `members`.
 
     Two views with the same id have the same members in the same order, so views are
     equal if these are. `address in view` tests whether an Address is a member.
@@ -32,6 +33,7 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
     subgroups: tuple[tuple[Address, ...], ...] = ()
     primary: bool = True
     absent: tuple[Address, ...] = ()
+    observers: tuple[Address, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from channels import new_group
 from ports import free_port
 from processes import PATIENCE, RINGCAST, ringcast, wait_for
 
-from ringcast import Channel
+from ringcast import Address, Channel
+from ringcast.cli.join.terminal import Terminal
 
 STACKS = [pytest.param("mcast-udp", marks=pytest.mark.udp), "nakack2-tcp"]
 
@@ -81,7 +82,7 @@ def test_two_terminals_show_each_other_as_json(group, join):
         while set(view["members"]) != {"ann", "bob"}:
             view = each.until_json("view")
         assert list(view) == ["id", "members", "coordinator", "joined", "left", "primary",
-                              "absent"]
+                              "absent", "observers"]
         assert view["coordinator"] == view["members"][0] and view["left"] == []
         assert view["primary"] is True
     ann.type("grüß \t dich\n".encode())
@@ -93,6 +94,27 @@ def test_two_terminals_show_each_other_as_json(group, join):
     assert ann.until_json("message") == {"sender": "bob", "seqno": 2, "payload": "no end"}
     assert ann.until_json("view")["left"] == ["bob"]
     assert json.loads(bob.said[-1])["message"]["payload"] == "no end"      # it has seen its own
+
+
+def test_an_observer_joins_and_is_named(group, join):
+    ann = join(group, "--name", "ann", "--json")
+    ann.until_json("view")
+    watcher = join(group, "--name", "watcher", "--json", "--slow", "observe")
+    for each in (ann, watcher):
+        view = each.until_json("view")
+        while view["members"] != ["ann", "watcher"]:
+            view = each.until_json("view")
+        assert view["observers"] == ["watcher"]
+    ann.type(b"hello\n")
+    assert watcher.until_json("message") == {"sender": "ann", "seqno": 1, "payload": "hello"}
+
+
+def test_an_observer_shows_what_it_missed(capsys):
+    Terminal(as_json=True, observes=True).on_skipped(Address("ann", 1), 3, 7)
+    assert json.loads(capsys.readouterr().out) == {
+        "skipped": {"sender": "ann", "first": 3, "last": 7}}
+    Terminal(as_json=False, observes=True).on_skipped(Address("an\x1bn", 1), 3, 7)
+    assert capsys.readouterr().out == "-- missed messages 3 to 7 of an\\x1bn\n"
 
 
 def test_what_people_read_has_no_code_that_steers_the_terminal(group, join):

@@ -22,3 +22,7 @@ cdef class Batch:
     cdef readonly object stream         # the layer's stream, which gets the finished batch back
     cdef readonly int64_t stamp         # send time of all messages, while it is a run of a datagram
     cdef bytes stamps                   # send time of each at the delivery; None: not known
+
+
+cdef class Skipped(Batch):
+    cdef uint64_t end                   # seqno of the last message that was missed

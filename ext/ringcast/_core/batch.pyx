@@ -64,7 +64,6 @@ cdef class Message:
         return hash((self.sender, self.seqno))
 
 
-@cython.final
 cdef class Batch:
     """Messages `first` .. `last` of `sender`, in order and without a gap.
 
@@ -136,6 +135,32 @@ cdef class Batch:
     def __repr__(self):
         return (f"Batch(sender={str(self.sender)!r}, first={self.first}, "
                 f"last={self.last}{suffix(self.dest, self.bits)})")
+
+
+@cython.final
+cdef class Skipped(Batch):
+    """A batch without messages, which stands where an observer was not given any.
+
+    It missed the messages `first` .. `last` of `sender`. The batches of this sender
+    before it end with first - 1 or earlier, and those behind it begin after `last`.
+    """
+
+    def __init__(self, sender, uint64_t first, uint64_t last, uint64_t view_id=0, stream=None):
+        super().__init__(sender, first, [], view_id, None, 0, stream)
+        self.end = last
+
+    @property
+    def last(self):
+        """The seqno of the last message that was missed."""
+        return self.end
+
+    @property
+    def count(self):
+        """How many seqnos were missed."""
+        return <uint64_t> (self.end - self.first + 1)
+
+    def __repr__(self):
+        return f"Skipped(sender={str(self.sender)!r}, first={self.first}, last={self.end})"
 
 
 @cython.final

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ringcast.audit.files import READERS
-from ringcast.trace import KINDS
+from ringcast.trace import KINDS, ROW_GROUPS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ _NAMES = ("rows", "messages", "first", "last", "least_shift", "most_shift", "ord
 GROUPED = pa.schema([(name, pa.int64()) for name in (*KEYS, *_NAMES)])
 
 # Events that are few. They are read one by one.
-MARKS = ("view", "install", "depart", "start", "resume", "refuse", "dropped", "close")
+MARKS = ROW_GROUPS[0]
 MARKED = pa.schema([
     ("member", pa.string()), ("ev", pa.int64()), ("event", pa.string()), ("wall", pa.int64()),
     ("view_id", pa.int64()), ("sender", pa.string()), ("peer", pa.string()),

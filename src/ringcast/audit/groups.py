@@ -19,6 +19,10 @@ EVENTS = tuple(KINDS)
 SENT = ("send", "retransmit")
 
 
+# First and last position, and the number of an event.
+Skip = tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Stream:
     """The messages of `sender` to everybody, or on one connection to `peer`."""
@@ -87,7 +91,8 @@ class Member:
     is_closed: bool = False             # the trace ends with a close, and so has no open end
     has_left: bool = False              # ... and that was in good order
     last_wall: int = 0
-    refused_at: int | None = None
+    refused_at: int | None = None       # since when nobody waits for it
+    observes: bool = False
     # (wall, id, members), in their order
     views: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=list)
     # The members of each view that its layers installed or its application was shown.
@@ -125,6 +130,8 @@ class Groups:
     got: dict[tuple[str, Stream], Got] = field(default_factory=dict)
     # (sender, view): the last position purged in it, and the latest time of a purge
     purged: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    # (member, stream): what an observer was told that it missed
+    skipped: dict[tuple[str, Stream], list[Skip]] = field(default_factory=dict)
     # (member, stream): the positions at which the stream may begin for the member
     begins: dict[tuple[str, Stream], set[int]] = field(default_factory=dict)
     # (member, stream, view): the first position given
@@ -239,7 +246,11 @@ def _note(groups: Groups, event: Mapping[str, Any]) -> None:
         member.installed[event["view_id"]] = tuple(event["members"])
         if event["flags"]:
             member.primaries.append((event["wall"], event["view_id"]))
-    elif what == "refuse":
+    elif what == "skip":
+        groups.skipped.setdefault((event["member"], Stream(event["sender"])), []).append(
+            (event["first"], event["last"], event["ev"]))
+    elif what in ("refuse", "observe"):
+        member.observes |= what == "observe"
         member.refused_at = event["wall"] if member.refused_at is None else member.refused_at
     elif what == "dropped":
         member.dropped += event["count"]

@@ -4,6 +4,7 @@ each has a majority of the one before.
 A view follows those in which its members were last, as far as these do not follow each
 other. If groups formed apart, that may be several. A first view follows none. It may be
 too small by those who left: they had promised a view that nobody has installed since.
+Observers do not count.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -34,7 +35,8 @@ class Primaries:
         for view in sorted(self.left, key=lambda each: each.id):
             origin[view] = set()
             former = list(_followed(view, latest, origin))
-            if not former and len(view) + len(self.left[view]) < self.min_members:
+            counted = len(view) - len(view.observers) + len(self.left[view])
+            if not former and counted < self.min_members:
                 self.violated(view, f"{view} is the first primary view, and has less than "
                                     f"{self.min_members} members")
             for before in former:
@@ -50,9 +52,11 @@ class Primaries:
         """Check that a view has the majority of the one that it follows. Those who left
         do not count, but the coordinator may not have known of all."""
         left = self.left[view]
-        voters = [member for member in before.members if member in view or member not in left]
+        voters = [member for member in before.members if member not in before.observers
+                  and (member in view or member not in left)]
         votes = sum(voter in view for voter in voters)
-        if 2 * votes < len(voters) or (2 * votes == len(voters) and voters[0] not in view):
+        is_half = 2 * votes == len(voters) > 0
+        if 2 * votes < len(voters) or (is_half and voters[0] not in view):
             self.violated(view, f"{view} is primary, and has no majority of {before}")
 
 

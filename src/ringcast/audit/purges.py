@@ -62,7 +62,7 @@ class Obligations:
     starts: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
     # (sender, receiver): the first position for the receiver
     begins: dict[tuple[int, int], int] = field(default_factory=dict)
-    # receiver: wall of its refuse
+    # receiver: wall of its refuse, or of its observe
     refusals: dict[int, int] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)       # receivers whose traces end properly
 
@@ -79,7 +79,7 @@ class Obligations:
         elif what == "resume":
             key = id_of(event["sender"]), member
             self.begins[key] = min(event["last"] + 1, self.begins.get(key, FOREVER))
-        elif what == "refuse":
+        elif what in ("refuse", "observe"):
             self.refusals.setdefault(member, event["wall"])
         elif what == "close":
             self.closed.add(member)

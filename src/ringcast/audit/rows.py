@@ -13,7 +13,7 @@ that came last. For these it is only checked that none came twice at one positio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ringcast.audit.groups import SENT, Stream
+from ringcast.audit.groups import SENT, Skip, Stream
 from ringcast.flags import FRAGMENT, Flag
 from ringcast.trace import PART
 
@@ -31,8 +31,6 @@ Asked = tuple[str, str, Stream, int]            # kind, member, stream, position
 # the columns of HOLE, with a Stream
 Hole = tuple[str, str, Stream, int | None, int, int, int | None, int, int]
 Found = tuple[str, str, Stream, int, int, int]  # kind, member, stream, position, wall, view
-# First and last position, and the event with which the layers met the sender again.
-Skip = tuple[int, int, int]
 Skips = Mapping[tuple[str, Stream], Sequence[Skip]]     # by member and stream
 
 
@@ -43,13 +41,16 @@ class Rows:
     that are for a member, `ends` the last positions that were sent, where known. For
     the messages in `asked` only the time of delivery is looked up. `skips` are the
     positions that are not for a member, because it and the sender had parted and met
-    again. Use it as a context manager: it caches the rows until the end.
+    again, and the event with which its layers met the sender. `told` are those of which
+    an observer was told that it missed them. Use it as a context manager: it caches the
+    rows until the end.
     """
 
     def __init__(self, rows: "DataFrame", suspects: Sequence[tuple[str, Stream]],
                  begins: Mapping[tuple[str, Stream], int],
                  holes: Sequence[Hole] = (), ends: Mapping[Stream, int] | None = None,
-                 asked: Sequence[Asked] = (), skips: Skips | None = None) -> None:
+                 asked: Sequence[Asked] = (), skips: Skips | None = None,
+                 told: Skips | None = None) -> None:
         from pyspark.sql import functions as F
 
         self.spark = rows.sparkSession
@@ -77,6 +78,14 @@ class Rows:
         self._kinds = [kind for kind, *_ in asked]
         self._skips = {(member, number[stream]): ranges
                        for (member, stream), ranges in (skips or {}).items() if stream in number}
+        ranges_told = {key: ranges for key, ranges in (told or {}).items() if key[1] in number}
+        for (member, stream), ranges in ranges_told.items():
+            known = self._skips.get((member, number[stream]), ())
+            self._skips[member, number[stream]] = [*known, *ranges]
+        self._told = table(
+            self.spark, {"member": "string", "stream": "int64", "low": "int64", "high": "int64"},
+            [(member, number[stream], first, last)
+             for (member, stream), ranges in ranges_told.items() for first, last, _ in ranges])
         self._holes = [dict(zip(HOLE, (*hole[:2], number[hole[2]], *hole[3:]), strict=True))
                        for hole in holes]
         events = self._select("deliver", "ack", "purge")
@@ -125,6 +134,8 @@ class Rows:
             elif hole["kind"] == "synchrony":
                 yield self._found("synchrony", hole | {"position": hole["low"]})
         yield from (self._found("forged", row) for row in self.unsent().toArrow().to_pylist())
+        yield from (self._found("skipped", row)
+                    for row in self.given_all_the_same().toArrow().to_pylist())
         if self._kinds:
             yield from (self._found(self._kinds[row["number"]], row)
                         for row in self.looked_up().toArrow().to_pylist())
@@ -199,6 +210,15 @@ class Rows:
         position = F.greatest("first", "low").alias("position")
         first = F.min(F.struct(position, "ev", "wall", "view_id")).alias("found")
         return given.groupBy("member", "stream").agg(first).select("member", "stream", "found.*")
+
+    def given_all_the_same(self) -> "DataFrame":
+        """Find messages that an observer was given although it was told that it missed
+        them."""
+        from pyspark.sql import functions as F
+
+        given = self._delivered.join(F.broadcast(self._told), [*OF_MEMBER]).where(
+            (F.col("first") <= F.col("high")) & (F.col("last") >= F.col("low")))
+        return given.withColumn("position", F.greatest("first", "low")).select(*FOUND)
 
     def looked_up(self) -> "DataFrame":
         """Find the first delivery of each message in `asked`."""

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ringcast.audit.groups import Groups, Stream
-from ringcast.audit.rows import Hole, Skip
+from ringcast.audit.groups import Groups, Skip, Stream
+from ringcast.audit.rows import Hole
 from ringcast.flags import Flag
 
 DONT_LOOPBACK = int(Flag.DONT_LOOPBACK)

@@ -22,6 +22,9 @@ The promises, for every sender, view and receiver, by the kind of their violatio
   majority of the one before.
 - `send`: a sender skips no position of its stream.
 
+An observer owes no completeness. For it only order, once, and what it is given are
+judged; and `skipped`: it is told what it missed, and is given nothing of that.
+
 The messages determine the order of events: a message is sent before it is delivered,
 and the events of one member have an order. The clocks of two members are never
 compared, unless the user knows their largest difference (`skew_ms`). The estimated
@@ -89,6 +92,7 @@ SENTENCES = {
     "departed": "is before the end that the view of {member} tells of this stream, but was not "
                 "given to {member}",
     "beyond": "was given to {member}, but is behind the end that its view tells of this stream",
+    "skipped": "was given to {member}, which had been told that it missed it",
     "set": "was freed by its sender as delivered to all, but {member}, which was in the view, "
            "never got it",
 }
@@ -273,7 +277,8 @@ class _Judge:
         ends = {stream: sent.last for stream, sent in self.groups.sent.items()
                 if self._is_told(stream) and self.groups.members[stream.sender].is_closed}
         skips = audit_synchrony.skips(self.groups, self.paths)
-        with Rows(self.rows, suspects, begins, holes, ends, asked, skips) as second:
+        told = self.groups.skipped
+        with Rows(self.rows, suspects, begins, holes, ends, asked, skips, told) as second:
             return [self._violation(kind, member, stream, position, wall, view_id)
                     for first, member, stream, position, wall, view_id in second.found()
                     if (kind := self._kind(first, stream, position)) is not None]
@@ -398,7 +403,10 @@ class _Judge:
         walls: dict[View, tuple[int, str]] = {}
         for member in members.values():
             for wall, view_id in member.primaries:
-                view = View(view_id, tuple(map(Address.parse, member.installed[view_id])))
+                names = member.installed[view_id]
+                view = View(view_id, tuple(map(Address.parse, names)),
+                            observers=tuple(Address.parse(name) for name in names
+                                            if name in members and members[name].observes))
                 walls[view] = min(walls.get(view, (wall, member.name)), (wall, member.name))
         found: list[Violation] = []
 

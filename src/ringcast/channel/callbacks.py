@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Any
 from weakref import ref
 
-from ringcast._core.batch import Batch
+from ringcast._core.batch import Batch, Skipped
 from ringcast.address import Address
 from ringcast.channel.driver import Driver
 from ringcast.channel.state import State
@@ -23,6 +23,7 @@ from ringcast.view import View
 
 OnMessage = Callable[[Batch], object]
 OnView = Callable[[View], object]
+OnSkipped = Callable[[Address, int, int], object]
 Call = tuple[Callable[[Any], object], Any]
 Calls = SimpleQueue[Call | None]        # None is the end
 PollFromCaller = Callable[[Callable[[], bool]], None]
@@ -37,9 +38,11 @@ class Callbacks:
 
     def __init__(self, local: Address, state: State, driver: Driver, fail: Callable[[str], None],
                  on_message: OnMessage | None, on_view: OnView | None,
-                 on_undelivered: OnMessage | None, state_calls: StateCallbacks) -> None:
+                 on_undelivered: OnMessage | None, on_skipped: OnSkipped | None,
+                 state_calls: StateCallbacks) -> None:
         self._local, self._state, self._driver, self._fail = local, state, driver, fail
         self.on_message, self._on_view, self._on_undelivered = on_message, on_view, on_undelivered
+        self._on_skipped = on_skipped
         self.state_calls = state_calls
         self.num_errors = 0
         self.reset()
@@ -55,7 +58,7 @@ class Callbacks:
     def needs_thread(self) -> bool:
         """Return whether there is any callback."""
         return self.state_calls.is_needed or (
-            self.on_message, self._on_view, self._on_undelivered) != (None, None, None)
+            self.on_message, self._on_view, self._on_undelivered, self._on_skipped) != (None,) * 4
 
     def target(self) -> Callable[[], None]:
         """Return what the thread runs. If it gets the messages, it polls while it
@@ -72,11 +75,21 @@ class Callbacks:
         """Queue a call of on_state_request."""
         self._calls.put((self.state_calls.give, giving))
 
-    def queue_messages(self, batches: list[Batch]) -> None:
-        """Queue a call of on_message for each batch."""
-        assert self.on_message is not None, "the messages are for iterators"
+    def queue_deliveries(self, batches: list[Batch]) -> None:
+        """Queue a call of on_message for each batch, or of on_skipped, if there is
+        one."""
+        on_message, takes_skipped = self.on_message, self._on_skipped is not None
+        if on_message is None and not takes_skipped:
+            return
         for batch in batches:
-            self._calls.put((self.on_message, batch))
+            if isinstance(batch, Skipped):
+                self._calls.put((self._tell_skipped, batch))
+            elif on_message is not None:
+                self._calls.put((on_message, batch))
+
+    def _tell_skipped(self, skipped: Skipped) -> None:
+        if self._on_skipped is not None:
+            self._on_skipped(skipped.sender, skipped.first, skipped.last)
 
     def queue_undelivered(self, batch: Batch) -> None:
         """Queue a call of on_undelivered for messages that one member will not get, or
@@ -109,7 +122,8 @@ class Callbacks:
             self.num_errors += 1
             log.exception("%s: a callback failed on %r; the next one follows",
                           self._local, argument)
-        if callback is self.on_message:
+        is_taken = callback is self.on_message or isinstance(argument, Skipped)
+        if is_taken and self.on_message is not None:    # else an iterator finishes it
             self._driver.finish([argument])
 
     def on_thread_error(self, error: BaseException) -> None:

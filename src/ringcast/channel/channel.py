@@ -27,7 +27,7 @@ from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, NoReturn, Self, TypeVar, Unpack
+from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack
 
 from ringcast import arguments
 from ringcast._core.batch import Batch, Message
@@ -35,7 +35,7 @@ from ringcast._core.send_window import SendPort, SendWindow
 from ringcast.access import open_access
 from ringcast.address import Address, Succession, new_incarnation
 from ringcast.channel.asking import Asking
-from ringcast.channel.callbacks import Callbacks, OnMessage, OnView
+from ringcast.channel.callbacks import Callbacks, OnMessage, OnSkipped, OnView
 from ringcast.channel.closing import Closing, to_instant, to_seconds
 from ringcast.channel.driver import Driver
 from ringcast.channel.inbox import HANDED_OUT, Inbox, deadline
@@ -75,6 +75,7 @@ from ringcast.view import View
 MAX_READS = 1000    # attempts of a signal handler to read a table that other threads change
 
 Result = TypeVar("Result")
+Slow = Literal["block", "observe"]
 
 
 class Channel(SendPort):
@@ -131,6 +132,14 @@ class Channel(SendPort):
             forms, or if all who had it are gone.
         deliver: False makes a member that only sends: it gets no messages, and nobody
             waits for it.
+        slow: what happens when this member is slower than the others. "block": they
+            wait for it, and it is given every message. "observe": nobody waits for it.
+            It goes on with what the senders still have, and is told what it missed: it
+            gets a Skipped among its batches. It does not count for min_members and
+            majorities, and it has no part in state transfer. It may send as others do.
+        on_skipped: called with a sender's Address, and the first and the last seqno
+            that this observer missed of its messages to everybody, on the same thread
+            as on_message and in the order of the messages. Needs slow="observe".
         resume: the Digest of what this member had finished in an earlier incarnation.
             It is given the messages after that first, as far as they are still kept.
             Without it, it is given all that is still kept. Needs `durable`.
@@ -178,7 +187,8 @@ class Channel(SendPort):
                  on_message: OnMessage | None = None, on_view: OnView | None = None,
                  on_undelivered: OnMessage | None = None,
                  on_state_request: OnStateRequest | None = None, on_state: OnState | None = None,
-                 deliver: bool = True, resume: Digest | None = None, durable: bool = False,
+                 deliver: bool = True, slow: Slow = "block", on_skipped: OnSkipped | None = None,
+                 resume: Digest | None = None, durable: bool = False,
                  succession: Succession | None = None, until: Callable[[View], bool] | None = None,
                  secret: Secret | None = None, trust: Trust | None = None,
                  faults: Sequence[Layer] = (), **options: Unpack[Options]) -> None:
@@ -196,6 +206,11 @@ class Channel(SendPort):
                     arguments.callback("on_state", on_state))
         deliver = arguments.boolean("deliver", deliver)
         durable = arguments.durability(durable, deliver)
+        observes = arguments.slowness(slow, deliver, durable)
+        on_skipped = arguments.callback("on_skipped", on_skipped)
+        if on_skipped is not None and not observes:
+            raise ConfigError('only an observer misses messages; give slow="observe", or leave out '
+                              "on_skipped")
         resume = arguments.resume(resume, durable)
         faults = arguments.instances("faults", faults, Layer)
         succession, until = arguments.succession(succession), arguments.callback("until", until)
@@ -209,7 +224,8 @@ class Channel(SendPort):
             self._endpoint = Endpoint(
                 stack, self.address, self.config, group=group,
                 physical=self._transport.physical, receive_budget=self._transport.receive_budget,
-                resume=resume, receiving=deliver, durable=durable, sealed=access is not None,
+                resume=resume, receiving=deliver, durable=durable, observes=observes,
+                sealed=access is not None,
                 offset=0 if succession is None else succession.seqno,
                 conn_id=secrets.randbits(31),           # nobody can guess it
                 filters=() if until is None else (Until(until),), faults=faults,
@@ -231,7 +247,7 @@ class Channel(SendPort):
             trace = Recorder(writer, self.address, self._multicast, self._endpoint.unicast)
         self._driver = Driver(self._endpoint, self._transport, trace, seeking)
         if trace is not None:
-            trace.record_resume(resume or Digest(), *self._driver.clocks())
+            trace.record_begin(resume or Digest(), *self._driver.clocks())
         self._state = State(self._transport.wake)
         self._inside = self._state.inside               # for refuses_reentry
         self._threads = Threads(group, self.address)
@@ -242,7 +258,7 @@ class Channel(SendPort):
         state_calls = StateCallbacks(self._state, self._driver, self._sending, self._threads,
                                      self._halt, *of_state)
         self._callbacks = Callbacks(self.address, self._state, self._driver, self._halt, *given,
-                                    state_calls)
+                                    on_skipped, state_calls)
         self._publishing = Publishing(group, stack, place_of(stack, group, self.config),
                                       access is not None, self._endpoint, self._state,
                                       self._sending)
@@ -475,8 +491,9 @@ class Channel(SendPort):
         for news in effects.state:
             self._callbacks.state_calls.put(news)
         if effects.deliveries and not self._driver.is_broken:
-            is_called = self._callbacks.on_message is not None
-            (self._callbacks.queue_messages if is_called else self._inbox.put)(effects.deliveries)
+            self._callbacks.queue_deliveries(effects.deliveries)
+            if self._callbacks.on_message is None:
+                self._inbox.put(effects.deliveries)
         for batch in effects.failures:
             self._callbacks.queue_undelivered(batch)
         for warning in effects.warnings:

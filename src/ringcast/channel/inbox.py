@@ -117,10 +117,11 @@ def slice_batch(batch: Batch, start: int, end: int) -> Batch:
 
 
 def last_messages(batch: Batch, count: int) -> list[Batch]:
-    """Return the last `count` messages of a batch, as a list of at most one batch."""
-    if count == len(batch):
-        return [batch]
-    return [slice_batch(batch, len(batch) - count, len(batch))] if count else []
+    """Return the last `count` messages of a batch, as a list of at most one batch. A
+    batch without messages was handed out whole."""
+    if not count:
+        return []
+    return [batch] if count == len(batch) else [slice_batch(batch, len(batch) - count, len(batch))]
 
 
 class Inbox:

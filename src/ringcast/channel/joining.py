@@ -67,11 +67,12 @@ class Joining:
                 f"this member is in group {self._group!r} with {names}, and has not been given the "
                 f"application's state within {seconds:g} s; give connect() more time, or see the "
                 "logs of the others")
-        if len(present) < enough:
+        if (counted := endpoint.members.num_counted()) < enough:
+            besides = "" if counted == len(present) else " besides observers"
             return JoinTimeoutError(
-                f"group {self._group!r} has {len(present)} of the {enough} members that "
-                f"min_members asks for, {names}, after {seconds:g} s; start more, ask for fewer, "
-                "or give connect() more time")
+                f"group {self._group!r} has {counted} of the {enough} members that "
+                f"min_members asks for{besides}, {names}, after {seconds:g} s; start more, ask for "
+                "fewer, or give connect() more time")
         if endpoint.view is not None and not endpoint.view.primary:
             return JoinTimeoutError(
                 f"group {self._group!r} has no majority of its members after {seconds:g} s, only "

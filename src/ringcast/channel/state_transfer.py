@@ -41,6 +41,9 @@ def take_part(endpoint: Endpoint, on_message: object, on_state_request: OnStateR
     if not endpoint.multicast.receiving:
         raise ConfigError("a member that takes no messages has no state; leave out deliver=False, "
                           "or on_state_request and on_state")
+    if endpoint.members.observes:
+        raise ConfigError("an observer may miss messages, so a state would not go on with what "
+                          "follows; leave out slow, or on_state_request and on_state")
     if endpoint.multicast.keeping.durable:
         raise ConfigError("a durable member goes on where it stood, and takes no state; leave out "
                           "durable, or on_state_request and on_state")

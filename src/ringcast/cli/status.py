@@ -61,6 +61,8 @@ def lines(seen: Seen) -> Iterator[str]:
     if snapshot.peers:
         names = ", ".join(printable(peer.name) for peer in snapshot.peers)
         yield f"  view {snapshot.view_id}{'' if snapshot.is_primary else ', not primary'}: {names}"
+    if observers := [printable(peer.name) for peer in snapshot.peers if peer.observes]:
+        yield f"  observers, for whom nobody waits: {', '.join(observers)}"
     if snapshot.absent:
         yield f"  absent, and expected back: {', '.join(map(printable, snapshot.absent))}"
     yield from (f"  {remark}" for remark in remarks([seen]))

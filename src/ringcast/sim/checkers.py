@@ -14,7 +14,7 @@ windows and tables (window_checkers.py).
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ringcast._core.batch import Batch
+from ringcast._core.batch import Batch, Skipped
 from ringcast.protocols.seqnos import Seqno
 from ringcast.sim.lives import Lives
 from ringcast.sim.stream_checkers import StreamCheckers
@@ -101,7 +101,9 @@ class Checkers:
     def delivered(self, receiver: "Member", batch: Batch) -> None:
         """Check messages that an application gets."""
         sender = self.cluster.incarnations.get(batch.sender.incarnation)
-        if sender is None or not batch.payloads:
+        if sender is not None and isinstance(batch, Skipped):
+            self.streams.skipped(receiver, sender, batch)
+        elif sender is None or not batch.payloads:
             self.violated("forgery", f"{receiver.name} got {batch}, which nobody sent")
         elif batch.dest is not None:
             self.unicast.delivered(receiver, sender, batch)

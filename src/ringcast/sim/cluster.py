@@ -298,7 +298,8 @@ class Cluster:
     def owed(self) -> str | None:
         """Return a sentence about something that is still to happen: a sender without
         room, a message that is not delivered, an ack; None if nothing is."""
-        living = self.living()
+        # An observer that finishes nothing is owed nothing.
+        living = [member for member in self.living() if not stands_still(member)]
         for member in living:
             name, view = member.name, member.views[-1] if member.views else None
             if view is None:
@@ -307,11 +308,16 @@ class Cluster:
                 return f"{name} has the view {view} and {living[0].name} has {living[0].views[-1]}"
             if owed := self._owed_to_view(member, view):
                 return owed
+            if member.multicast.observing is not None and member.multicast.observing.untold:
+                return f"{name} was not told what it missed"
+            if member.multicast.owes_observers():
+                return f"{name} repeats the end of its stream for observers"
             if waiting := member.producer.multicasts.backlog:
                 return f"{name} is blocked: it has {len(waiting)} messages to send and no room"
             if count := member.multicast.unacked():
                 return f"{name} has {count} messages that are not acknowledged"
-            if count := member.unicast.num_unacked():
+            if count := sum(entry.num_unacked() for peer, entry in member.unicast.senders.items()
+                            if not stands_still(self.incarnations[peer])):
                 return f"{name} has {count} messages to single members that are not acknowledged"
         for sender in living:
             for receiver in living:
@@ -337,6 +343,8 @@ class Cluster:
     def _owed_to_single_members(self) -> str | None:
         for sender in self.living():
             for address, log in sender.producer.unicast_logs.items():
+                if stands_still(self.incarnations[address.incarnation]):
+                    continue
                 if log.backlog:
                     return (f"{sender.name} is blocked: it has {len(log.backlog)} messages to "
                             f"{address} and no room")
@@ -345,3 +353,8 @@ class Cluster:
                     return (f"{receiver.name} did not get {len(missing)} messages that "
                             f"{sender.name} sent to it, from {missing[0]} on")
         return None
+
+
+def stands_still(member: Member) -> bool:
+    """Return whether a member observes, and its application finishes nothing."""
+    return member.observes and member.consumer.finish_after is None

@@ -30,6 +30,7 @@ class Consumer:
         self._to_report: list[Batch] = []       # finished since the last turn
         self._num_working = 0                   # batches that it works on
         self._works_until = 0                   # when it has finished them
+        self._kept: list[Batch] = []            # that it does not finish until it wakes
 
     def take(self, batch: Batch, now: Instant) -> None:
         """Take a batch, and finish it at once or later."""
@@ -42,6 +43,15 @@ class Consumer:
             self._num_working += 1
             self._works_until = max(self._works_until, cluster.now + self.finish_after)
             cluster.at(self._works_until, self._stop_work, batch)
+        else:
+            self._kept.append(batch)
+
+    def wake(self) -> None:
+        """Finish all that it did not, and from now on everything at once."""
+        self.finish_after = 0
+        kept, self._kept = self._kept, []
+        for batch in kept:
+            self.finish(batch)
 
     def hold(self, batch: Batch) -> None:
         """Note a batch that is held back from the application, and counts as

@@ -49,7 +49,8 @@ class Member:
     leave in the instant in which they are sent. `replica` is a role in state transfer
     (replica.py). All other keywords are options of the stack.
 
-    A `durable` member is expected back when it has died.
+    A `durable` member is expected back when it has died. For one that `observes`
+    nobody waits.
     """
 
     producer_type: type[Producer] = Producer
@@ -60,7 +61,7 @@ class Member:
                  physical: str | None = None, clock: Clock | None = None,
                  socket_bytes: int = 1 << 24, turn_time: int = 0, threads: int = 0,
                  receive_budget: int | None = None, durable: bool = False, replica: str = "",
-                 **options: object) -> None:
+                 observes: bool = False, **options: object) -> None:
         self.cluster = cluster
         self.name = name
         self.physical = physical or name
@@ -73,6 +74,7 @@ class Member:
         self.resume: Digest = resume or Digest()
         self.receiving = receiving
         self.durable = durable
+        self.observes = observes
         self.offset = offset
         self.log = Log(offset)          # its messages to everybody
         self.keyring = None
@@ -91,6 +93,7 @@ class Member:
             offset=offset, conn_id=counters, timestamp=counters, first_unicast=offset,
             anchor=cluster.now - self.now, filters=[self.view_filter],
             bundler=partial(PreemptedBundler, self.producer.threads), durable=durable,
+            observes=observes,
             sealed=cluster.sealing is not None,
             keyring=self.keyring)
         self.stack, self.members = self.endpoint.stack, self.endpoint.members

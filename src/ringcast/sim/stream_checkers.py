@@ -5,6 +5,9 @@ shown a view. This gives the cuts: all who go from one view to another must be e
 far. For a member that is new to a sender, the stream begins behind the sender's own
 cut.
 
+An observer may miss messages. It is told which, and has everything else once and in
+order; but nothing that the others were not given.
+
 A large message has several seqnos. A cut may be in the middle of one. The applications
 are before this message then, and for a new member the stream begins behind it.
 """
@@ -13,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringcast._core.batch import Batch
+from ringcast._core.batch import Batch, Skipped
 from ringcast.address import Address
 from ringcast.flags import Flag
 from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
+from ringcast.stacks import STACKS
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -54,7 +58,9 @@ class StreamCheckers:
     def viewed(self, member: "Member", before: View | None, view: View) -> None:
         """Check that an application that is shown a view is in every stream where the
         others are."""
-        if before is not None and member.receiving:
+        if before is not None and member.observes:
+            self._check_observer(member, view)
+        elif before is not None and member.receiving:
             for address in before.members:
                 self._check_cut(member, address, before, view)
         for address in view.members:
@@ -67,6 +73,16 @@ class StreamCheckers:
             self._places[member.incarnation, member.incarnation].last = member.offset
             self._cuts[0, view.id, member.incarnation] = member.offset
         self._check_waiting()
+
+    def _check_observer(self, member: "Member", view: View) -> None:
+        """Check that an observer was given nothing of a sender that has left which the
+        others were not given."""
+        for address, said in view.departed.items():
+            place = self._places.get((member.incarnation, address.incarnation))
+            if place is not None and place.last is not None and precedes(said, place.last):
+                self.violated("synchrony", f"{member.name}, an observer, goes to {view} with the "
+                                           f"messages of {address.name} up to {place.last}; the "
+                                           f"view says up to {said}")
 
     def _check_cut(self, member: "Member", address: Address, before: View, view: View) -> None:
         """Check that an application is in the stream of a sender where all are that go
@@ -133,6 +149,31 @@ class StreamCheckers:
         self._places.setdefault((receiver.incarnation, sender.incarnation),
                                 Place(0)).last = batch.last
         self.lives.note(receiver, sender.incarnation, batch.last)
+
+    def skipped(self, receiver: "Member", sender: "Member", skipped: Skipped) -> None:
+        """Check that an observer is told all that it missed, in its place, and nothing
+        else; and that it misses only what its sender has freed."""
+        what = f"{receiver.name} is told {skipped}"
+        key = receiver.incarnation, sender.incarnation
+        place = self._places.setdefault(key, Place(0))
+        if not receiver.observes or skipped.count == 0:
+            self.violated("skipped", what)
+        if place.last is not None and skipped.first != (place.last + 1) % MODULUS:
+            self.violated("skipped", f"{what}; the last before that was {place.last}")
+        window, sent = sender.multicast.send_window, sender.multicast.send_window.sent
+        if precedes(sent, skipped.last):
+            self.violated("skipped", f"{what}; {sender.name} has sent up to {sent}")
+        received = receiver.multicast.windows.get(sender.incarnation)
+        is_open = received is not None and received.stream is skipped.stream
+        learns_first = STACKS[self.cluster.stack].votes     # that all have finished it
+        freed = sender.log.end_of(window.ring.low)
+        if is_open and not learns_first and precedes(freed, skipped.last):
+            self.violated("skipped", f"{what}; {sender.name} still has what follows "
+                                     f"{window.ring.low}")
+        got = receiver.consumer.got.setdefault(skipped.sender, [])
+        first = receiver.consumer.first.setdefault(skipped.sender, skipped.first)
+        got += [None] * ((skipped.last - first - len(got) + 1) % MODULUS)
+        place.last = skipped.last
 
     def _next_of(self, receiver: "Member", sender: "Member", batch: Batch, begins: int) -> int:
         """Return the seqno with which the next message begins. The first one since both
@@ -211,7 +252,7 @@ class StreamCheckers:
                 continue
             for receiver in self.cluster.living():
                 place = self._places.get((receiver.incarnation, sender.incarnation))
-                if (receiver.receiving and place is not None
+                if (receiver.receiving and not receiver.observes and place is not None
                         and receiver.address in last
                         and not self._is_at_end(place, sender)):
                     self.violated("agreement", f"{receiver.name} has {sender.name}'s messages "
@@ -241,7 +282,8 @@ class StreamCheckers:
             since = self.views.meetings.get((sender.incarnation, incarnation))
             if at is not None and receiver is sender:
                 continue                        # it keeps its own messages
-            if receiver.receiving and since is not None and not self._has(receiver, sender, low):
+            is_awaited = receiver.receiving and not receiver.observes
+            if is_awaited and since is not None and not self._has(receiver, sender, low):
                 what = (f"{(at or sender).name} gave up {sender.name}'s messages up to {low}, of "
                         f"which {receiver.name} has finished those up to "
                         f"{receiver.consumer.finished.get(sender.incarnation)}")

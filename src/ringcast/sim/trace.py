@@ -101,7 +101,7 @@ class Trace(Observer):
                                      offset_of=self._offset_of)
             recorder.low, recorder.left = member.offset, self._left
             self.recorders[member] = recorder
-            recorder.record_resume(member.resume, *self._clocks(member))
+            recorder.record_begin(member.resume, *self._clocks(member))
         return recorder
 
     def _offset_of(self, incarnation: int) -> Seqno:

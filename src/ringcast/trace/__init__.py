@@ -16,13 +16,14 @@ Parts are numbered from 1. pyarrow is imported only if there is a trace.
 """
 
 PART = 1 << 12      # beside ringcast.Flag: a fragment of a message that is not its last
-VERSION_KEY, VERSION = b"ringcast.trace", b"4"  # in the metadata of a part file
+VERSION_KEY, VERSION = b"ringcast.trace", b"5"  # in the metadata of a part file
 SUFFIX, UNFINISHED = ".parquet", ".part"
 
 SENT = "sent "      # and the name of a kind: an event of a layer that is not ringcast's own
 
 # Row groups of a part: a reader of some kinds of events need not read the others.
-ROW_GROUPS = (("view", "install", "depart", "start", "resume", "refuse", "dropped", "close"),
+ROW_GROUPS = (("view", "install", "depart", "start", "resume", "refuse", "observe", "skip",
+               "dropped", "close"),
               ("ack", "purge", "xmit_req", "window", "blocked"),
               ("send", "retransmit"), ("deliver",), ("other",))
 KINDS = {event: number for number, event in enumerate(event for group in ROW_GROUPS

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ringcast._core import wire
-from ringcast._core.batch import Batch
+from ringcast._core.batch import Batch, Skipped
 from ringcast._core.wire_trace import list_runs, runs_of
 from ringcast.address import EVERYONE, Address
 from ringcast.digest import Digest
@@ -66,8 +66,11 @@ class Recorder:
         self.begun: Latest[tuple[StreamKey, int], int] = Latest(MOST_STREAMS)
         self.has_refused = False
 
-    def record_resume(self, digest: Digest, time: int, wall: int) -> None:
-        """Record what this member has from an earlier incarnation."""
+    def record_begin(self, digest: Digest, time: int, wall: int) -> None:
+        """Record whether this member observes, and what it has from an earlier
+        incarnation."""
+        if self.multicast.observing is not None:
+            self._row(time, wall, "observe")
         for sender, seqno in digest.items():
             self._row(time, wall, "resume", sender=str(sender),
                       last=self._position(sender.incarnation, seqno))
@@ -196,6 +199,11 @@ class Recorder:
         """Record a delivered batch: a row for each run of messages that left their
         sender together."""
         sender = batch.sender.incarnation
+        if isinstance(batch, Skipped):
+            self._row(time, wall, "skip", sender=str(batch.sender), count=batch.count,
+                      first=self._position(sender, batch.first),
+                      last=self._position(sender, batch.last))
+            return
         conn_id, peer = None, None
         if batch.dest is not None:
             peer, conn_id = str(batch.dest), self._connection_of(batch)
@@ -330,8 +338,8 @@ class Recorder:
             self._row(time, wall, "depart", sender=str(member),
                       last=self._position(member.incarnation, seqno))
         self.view_id = view.id
-        self._row(time, wall, "view", count=len(view),
-                  flags=int(self.multicast.receiving),
+        owes_all = self.multicast.receiving and self.multicast.observing is None
+        self._row(time, wall, "view", count=len(view), flags=int(owes_all),
                   members=[str(member) for member in view.members])
 
     def close(self, has_left: bool, unacked: int, time: int, wall: int) -> None:

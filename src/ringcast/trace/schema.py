@@ -38,13 +38,15 @@ The events:
 `start`: at which position its stream begins for `peer`, as all agreed on.
 `resume`: it had finished the stream of `sender` up to `last` in an earlier incarnation.
 `refuse`: it accepts no messages from now on.
+`observe`: nobody waits for it.
+`skip`: as an observer it was told that it missed `first` to `last` of `sender`.
 `purge`: it freed its own messages up to `last`.
 `install`: its layers installed a view that the group agreed on. `flags` is 1 if the
 view is primary.
 `depart`: for the view that follows, the stream of `sender`, which has left, ends at
 `last`.
-`view`: the application was shown a view. `flags` is 1 if the member takes messages:
-then what it was given before the view, the others have, too.
+`view`: the application was shown a view. `flags` is 1 if the member takes messages and
+is no observer: then what it was given before the view, the others have, too.
 `blocked`: a send waited for room for `duration`.
 `window`: its send window keeps `first` to `last`, and `ord` is HD.
 `dropped`: the trace had no room for `count` events before this one.

@@ -1,7 +1,7 @@
 """`ringcast join`: its options."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,6 +29,9 @@ def join_command(
     partition: Annotated[str, typer.Option(
         help="What goes on when the group comes apart: merge, every part; or primary, only the "
              "part with the majority.")] = "merge",
+    slow: Annotated[str, typer.Option(
+        help="When this member is slower than the others: block, they wait for it; or observe, "
+             "they do not, and it says what it missed.")] = "block",
     secret_file: SecretFile = None,
     trust: TrustFolder = None,
     options: Settings = None,
@@ -41,10 +44,12 @@ def join_command(
     "left" and "primary", or a "message" with "sender", "seqno" and "payload". A payload
     that is no UTF-8 is "payload_base64", and a message to this member alone has "dest".
     With --partition primary, lines wait while this member is cut off from the majority.
+    With --slow observe there is "skipped", too, with "sender", "first" and "last".
     """
     from ringcast import Channel
     from ringcast.cli.join.terminal import Terminal
 
-    Terminal(as_json).run(partial(Channel, group, name=name, stack=stack, discovery=discovery,
-                                  secret=secret_file, trust=trust,
-                                  **{"partition": partition} | settings(options)))
+    chosen: dict[str, Any] = {"partition": partition, "slow": slow}
+    Terminal(as_json, slow == "observe").run(partial(
+        Channel, group, name=name, stack=stack, discovery=discovery, secret=secret_file,
+        trust=trust, **chosen | settings(options)))

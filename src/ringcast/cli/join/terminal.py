@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ringcast import Batch, Channel, ClosedError, Message, NoQuorumError, View
+from ringcast import Address, Batch, Channel, ClosedError, Message, NoQuorumError, View
 from ringcast.cli.options import json_line, printable
 
 GLANCE = 0.1            # seconds after which a terminal without input sees why it should end
@@ -27,18 +27,20 @@ LARGEST_READ = 1 << 16
 class Terminal:
     """Shows what one channel delivers, and sends what is typed.
 
-    Threads: the channel's thread calls on_message and on_view, and only it writes to
-    standard output.
+    Threads: the channel's thread calls on_message, on_skipped and on_view, and only it
+    writes to standard output.
     """
 
-    def __init__(self, as_json: bool) -> None:
-        self.as_json = as_json
+    def __init__(self, as_json: bool, observes: bool = False) -> None:
+        self.as_json, self.observes = as_json, observes
         self.page = Console(highlight=False, soft_wrap=True, file=sys.stdout)
         self.ended_by = 0                   # the signal that ends this program
 
     def run(self, open_channel: Callable[..., Channel]) -> None:
         """Be a member until the input ends, or a signal ends this program."""
-        channel = open_channel(on_message=self.on_message, on_view=self.on_view)
+        on_skipped = self.on_skipped if self.observes else None
+        channel = open_channel(on_message=self.on_message, on_view=self.on_view,
+                               on_skipped=on_skipped)
 
         def stop(number: int, _: object) -> None:
             self.ended_by = self.ended_by or number
@@ -116,7 +118,8 @@ class Terminal:
                 "id": view.id, "members": view.names, "coordinator": view.coordinator.name,
                 "joined": [member.name for member in view.joined],
                 "left": [member.name for member in view.left], "primary": view.primary,
-                "absent": [member.name for member in view.absent]}})
+                "absent": [member.name for member in view.absent],
+                "observers": [member.name for member in view.observers]}})
             return
         changes = [f"{printable(member.name)} {verb}" for members, verb in
                    ((view.joined, "joined"), (view.left, "left"),
@@ -124,6 +127,14 @@ class Terminal:
         changes += [] if view.primary else ["not primary"]
         names = ", ".join(map(printable, view.names))
         self._write_text(Text(f"-- {names} ({'; '.join(changes)})", "cyan"))
+
+    def on_skipped(self, sender: Address, first: int, last: int) -> None:
+        """Show what was missed."""
+        if self.as_json:
+            self._write_json({"skipped": {"sender": sender.name, "first": first, "last": last}})
+            return
+        self._write_text(Text(f"-- missed messages {first} to {last} of {printable(sender.name)}",
+                              "yellow"))
 
     def on_message(self, batch: Batch) -> None:
         """Show messages."""

@@ -23,7 +23,7 @@ from ringcast.protocols.membership.messages import (
     Seat,
     ViewId,
 )
-from ringcast.protocols.membership.primary import Verdict, judge_view, merged_roots
+from ringcast.protocols.membership.primary import Verdict, judge_view, merged_roots, voters_of
 from ringcast.protocols.membership.state import assign
 from ringcast.protocols.multicast.keeping import Part, outermost
 from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
@@ -60,6 +60,10 @@ class Change:
     def members(self) -> set[int]:
         return {seat.incarnation for seat in self.seats}
 
+    @property
+    def observers(self) -> set[int]:
+        return {seat.incarnation for seat in self.seats if seat.observes}
+
     def missing(self) -> set[int]:
         """Return the members that have not answered what was sent last."""
         return self.members - (self.reports.keys() if self.install is None else self.installed)
@@ -93,8 +97,8 @@ class Change:
         return sorted(known + ([ours] if ours else []), key=lambda install: install.id)
 
     def _by_age(self, ours: Install | None) -> list[Seat]:
-        """Return the seats, with those who come from the same view in its order. The
-        coordinator may have heard of them one by one."""
+        """Return the seats, with those who come from the same view in its order, and
+        observers last. The coordinator may have heard of them one by one."""
         seats = list(self.seats)
         for install in {install.id: install for install in self.known(ours)}.values():
             old = [seat.incarnation for seat in install.seats]
@@ -105,7 +109,7 @@ class Change:
                                   if seat.incarnation in old else len(old))
             for place, seat in zip(places, sorted_seats, strict=True):
                 seats[place] = seat
-        return seats
+        return sorted(seats, key=lambda seat: seat.observes)
 
     def elsewhere(self) -> set[int]:
         """Return the members that do not come from the view that they were thought to
@@ -117,7 +121,8 @@ class Change:
         """Return whether the view is primary, now that all have reported."""
         reported = {member: [quorum for quorum in report.quorums if quorum.id != self.id]
                     for member, report in self.reports.items()}
-        present = {member for member, report in self.reports.items() if not report.is_leaving}
+        present = {member for member, report in self.reports.items()
+                   if not report.is_leaving and member not in self.observers}
         return judge_view(self.members, min_members, reported, self.left, present)
 
     def decide(self, ours: Install | None, verdict: Verdict) -> Install:
@@ -128,7 +133,8 @@ class Change:
             together = self._from(report.view_id) if report.view_id else [seat.incarnation]
             cut, _ = self._cut(seat.incarnation, together)
             seats.append(Seat(seat.name, seat.incarnation, seat.physical, report.view_id, cut,
-                              seat.absence, report.low, public=seat.public))
+                              seat.absence, report.low, public=seat.public,
+                              observes=seat.observes))
         assign(seats, self.reports, self.id, verdict.is_primary)
         members = self.members
         for before in sorted({report.view_id for report in self.reports.values()} - {0}):
@@ -141,7 +147,7 @@ class Change:
         quorums = verdict.needed
         if verdict.is_primary:
             roots = merged_roots([*self.roots, *verdict.roots(self.id)])
-            quorums = [Quorum(self.id, [seat.incarnation for seat in seats], roots, True)]
+            quorums = [Quorum(self.id, voters_of(seats), roots, True)]
         self.install = Install(self.id, seats, gone, quorums)
         self.pause, self.due = LEAST_PAUSE, 0
         return self.install

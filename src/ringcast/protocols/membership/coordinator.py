@@ -32,7 +32,7 @@ GATHER = nanoseconds(5.0)               # for how long joins are gathered
 GIVE_WAY = nanoseconds(250.0)           # for how long strangers are left to another coordinator
 MOST_OFFERS = 16                        # of other groups, that are remembered
 MEETING = nanoseconds(250.0)            # for how long two may need to prove their names
-JOINING = nanoseconds(500.0)            # after which a joiner that does not answer is dropped
+JOINING = nanoseconds(500.0)    # after which a joiner or observer that does not answer is dropped
 
 
 class Coordinator:
@@ -224,7 +224,9 @@ class Coordinator:
         that one."""
         layer, missing, age = self.layer, change.missing(), now - change.began
         timeout = layer.detection.timeout
-        strangers = missing - layer.members.keys()
+        strangers, watching = missing - layer.members.keys(), missing & change.observers
+        if missing == watching:
+            timeout = JOINING
         if missing & (gone if change.install is not None else gone | layer.leavers.keys()):
             return True
         patience = JOINING if strangers else timeout
@@ -253,6 +255,8 @@ class Coordinator:
         if self.gives_way_until is not None and now >= self.gives_way_until:
             self.gives_way_until = None
         for seat in others + layer.meeting.discovery.candidates():
+            if layer.observes and not seat.observes:
+                continue                                # it forms a group: see meeting.py
             if seat.name not in names and self.gives_way_until is None and len(seats) < MAX_MEMBERS:
                 names.add(seat.name)
                 seats.append(seat)
@@ -277,7 +281,7 @@ class Coordinator:
         self.renews = False
         highest = max([layer.promised, *(seat.before for seat in seats)])
         view_id = ((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)
-        verdict = verdict or layer.voting.foresee([seat.incarnation for seat in seats])
+        verdict = verdict or layer.voting.foresee(seats)
         self.change = Change(view_id, seats, dict(layer.leavers), now,
                              layer.multicast.config.capacity, finish, verdict.roots(view_id),
                              *layer.rekeying.make(view_id, seats))
@@ -302,7 +306,7 @@ class Coordinator:
 def moved(seat: Seat, before: int) -> Seat:
     """Return the seat of a member in the view after `before`."""
     return Seat(seat.name, seat.incarnation, seat.physical, before, absence=seat.absence,
-                public=seat.public)
+                public=seat.public, observes=seat.observes)
 
 
 def finishing(seats: list[Seat], install: Install) -> list[Seat]:

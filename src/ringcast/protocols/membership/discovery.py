@@ -2,10 +2,11 @@
 
 A member without a view says SEEK to everybody, again and again. Whoever has a view
 lets it in. If nobody has one, one of those who seek forms the first view with all of
-them: the lowest of those for whom there are enough (min_members). It waits until it has
-heard nothing new for form_margin. So members that start together form one group and not
-several. What has come and is not read yet may be of one who seeks, so it counts as new,
-but not for ever: anybody can send.
+them: the lowest of those for whom there are enough (min_members). Observers do not
+count, and form no view. It waits until it has heard nothing new for form_margin. So
+members that start together form one group and not several. What has come and is not
+read yet may be of one who seeks, so it counts as new, but not for ever: anybody can
+send.
 
 Should two groups form all the same, they become one as soon as they hear of each other:
 as soon as one hears all members of the other, because otherwise they would part again.
@@ -42,8 +43,8 @@ class Found(NamedTuple):
 class Discovery:
     """Remembers who seeks, and who has a view that is not ours."""
 
-    def __init__(self, incarnation: int, config: Config) -> None:
-        self.incarnation = incarnation
+    def __init__(self, incarnation: int, config: Config, observes: bool) -> None:
+        self.incarnation, self.observes = incarnation, observes
         self.min_members = config.min_members
         self.interval = nanoseconds(config.seek_interval)
         self.margin = nanoseconds(config.form_margin)
@@ -73,7 +74,8 @@ class Discovery:
             self.changed = now
         self.others.pop(sender, None)
         self.seekers.remember(sender, Found(
-            Seat(seek.name, sender, seek.physical, 0, absence=seek.absence, public=seek.public),
+            Seat(seek.name, sender, seek.physical, 0, absence=seek.absence, public=seek.public,
+                 observes=seek.observes),
             now, seek.min_members))
 
     def hear_member(self, sender: int, present: Present, now: Instant) -> None:
@@ -144,8 +146,10 @@ class Discovery:
         """Return whether we may form the first view of the group."""
         if self.others or now < self.is_calm_at(unread_at):
             return False
-        needs = {sender: found.min_members for sender, found in self.seekers.items()}
-        needs[self.incarnation] = self.min_members
+        needs = {sender: found.min_members for sender, found in self.seekers.items()
+                 if not found.seat.observes}
+        if not self.observes:
+            needs[self.incarnation] = self.min_members
         content = [sender for sender, need in needs.items() if need <= len(needs)]
         return min(content, default=None) == self.incarnation
 

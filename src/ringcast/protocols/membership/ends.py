@@ -126,6 +126,8 @@ class Ends(Layer):
         if (incarnation in self.multicast.members or incarnation in flush.departed
                 or flush.ended.is_outstanding(incarnation)):
             return None
+        if self.multicast.observing is not None:
+            return End(incarnation, False)              # it may not have had all of it
         taken = flush.ended.taken(incarnation)
         return End(incarnation, False) if taken is None else End(incarnation, True, *taken)
 

@@ -106,6 +106,7 @@ class Membership(Layer):
         transfer.membership = self
         multicast.keeping.durable = durable
         self.absence = int(config.absence * 1000) if durable else 0     # milliseconds
+        self.observes = multicast.observing is not None
         self.interval = nanoseconds(config.heartbeat_interval)
         self.detection = Detection(self, config)
         self.meeting = Meeting(self, config, terms)
@@ -136,7 +137,7 @@ class Membership(Layer):
     def seat(self) -> Seat:
         """Return our seat in the next view."""
         return Seat(self.local.name, self.local.incarnation, self.stack.physical, self.view_id,
-                    absence=self.absence, public=self.rekeying.public)
+                    absence=self.absence, public=self.rekeying.public, observes=self.observes)
 
     def acting(self, gone: Collection[int]) -> int:
         """Return who coordinates: the oldest member that is not gone, and does not
@@ -150,10 +151,17 @@ class Membership(Layer):
     def present(self) -> list[str]:
         """Return the names of the members of the view; without one, of this member and
         of those that it hears."""
+        return [seat.name for seat in self._seats()]
+
+    def num_counted(self) -> int:
+        """Return how many of these are no observers: min_members counts them."""
+        return sum(not seat.observes for seat in self._seats())
+
+    def _seats(self) -> list[Seat]:
         if self.install is not None:
-            return [seat.name for seat in self.members.values()]
+            return list(self.members.values())
         heard = {**self.meeting.discovery.others, **self.meeting.discovery.seekers}
-        return [self.local.name, *(found.seat.name for found in heard.values())]
+        return [self.seat(), *(found.seat for found in heard.values())]
 
     def agreed(self) -> bool:
         """Return whether this member has left, if it leaves; otherwise whether all
@@ -548,6 +556,7 @@ class Membership(Layer):
         detection = self.detection
         status.membership = MembershipStatus(
             view_id=self.view_id, num_members=len(self.members),
+            num_observers=sum(seat.observes for seat in self.members.values()),
             is_primary=int(self.voting.is_primary), num_views=self.num_views,
             num_changes=self.coordinator.num_changes, num_bad_membership=self.num_bad,
             num_refused=self.meeting.num_refused, num_suspected=detection.num_suspected,

@@ -5,6 +5,10 @@ A view has three spokesmen, its first three members, in case that the first is d
 They answer whoever seeks. When coordinators of two groups hear of each other, the one
 of the smaller group offers its view to the other (OFFER), which makes one change of
 both. If a group breaks again soon, its next offer waits longer.
+
+A group that has only observers left counts as smaller than any other, and lets only
+observers in: who is none forms a group of its own, and takes them into that. So no
+observer ever coordinates others.
 """
 
 from collections.abc import Sequence
@@ -33,7 +37,7 @@ class Meeting:
 
     def __init__(self, layer: "Membership", config: Config, terms: dict[str, str]) -> None:
         self.layer, self.terms = layer, terms
-        self.discovery = Discovery(layer.local.incarnation, config)
+        self.discovery = Discovery(layer.local.incarnation, config, layer.observes)
         self.told = Seldom(self.discovery.interval // 2)    # PRESENT ...
         self.named = Seldom(self.discovery.interval)        # ... and with all names
         self.offer_after: Instant = 0
@@ -54,7 +58,8 @@ class Meeting:
         else would get through."""
         layer = self.layer
         body = Seek(layer.local.name, layer.stack.physical, self.terms,
-                    self.discovery.min_members, layer.absence, layer.rekeying.public)
+                    self.discovery.min_members, layer.absence, layer.rekeying.public,
+                    layer.observes)
         layer.send_control(SEEK, body, dest, now)
 
     def present(self, now: Instant, taken: str | None = None) -> None:
@@ -76,8 +81,9 @@ class Meeting:
     def _send_present(self, now: Instant, taken: str | None, names: Sequence[str] = ()) -> None:
         layer = self.layer
         coordinator = layer.acting(layer.detection.gone(now))
+        observed = coordinator in layer.members and layer.members[coordinator].observes
         body = Present(layer.local.name, layer.stack.physical, self.terms, layer.view_id,
-                       len(layer.members), coordinator, taken, list(names))
+                       len(layer.members), coordinator, taken, list(names), observed)
         layer.send_control(PRESENT, body, EVERYONE, now)
 
     def is_spokesman(self) -> bool:
@@ -159,6 +165,8 @@ class Meeting:
             return
         if not self._has_our_terms(present.name, present.terms, now):
             return
+        if present.observed and layer.install is None and not layer.observes:
+            return                                      # it comes to us, once we have a view
         is_new = sender not in self.discovery.others
         self.discovery.hear_member(sender, present, now)
         if is_new:
@@ -172,7 +180,8 @@ class Meeting:
         layer, install = self.layer, self.layer.install
         if layer.acting(layer.detection.gone(now)) != layer.local.incarnation or install is None:
             return
-        if (len(layer.members), layer.view_id) > (present.size, present.view_id):
+        if (not layer.observes, len(layer.members), layer.view_id) > (
+                not present.observed, present.size, present.view_id):
             self.present(now)
         elif now >= self.offer_after and self.discovery.hears_all(present, now) and (
                 layer.coordinator.give_way(now)):

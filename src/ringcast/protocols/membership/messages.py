@@ -44,6 +44,7 @@ class Seek(msgspec.Struct, array_like=True):
     min_members: GroupSize              # with how many I would form a group
     absence: Absence = 0                # how long I am waited for when I am gone; 0: I am not
     public: Public = b""               # with it the keys of views are sealed for me
+    observes: bool = False              # nobody need wait for me
 
 
 class Present(msgspec.Struct, array_like=True):
@@ -57,6 +58,7 @@ class Present(msgspec.Struct, array_like=True):
     coordinator: int
     taken: Name | None = None           # a name that is not free, for the one who seeks with it
     names: Names = []                   # of the members, the oldest first, for the one who asks
+    observed: bool = False              # an observer coordinates: there are no others
 
 
 class Alive(msgspec.Struct, array_like=True):
@@ -96,6 +98,7 @@ class Seat(msgspec.Struct, array_like=True):
     low: Seqno | None = None            # it keeps what follows for members that come back
     standing: Standing | None = None    # None: it takes no part in state transfer
     public: Public = b""               # with it the keys of views are sealed for it
+    observes: bool = False              # nobody waits for it
 
     @property
     def address(self) -> Address:
@@ -159,6 +162,11 @@ class Seats(msgspec.Struct, array_like=True):
     def seat(self, incarnation: int) -> Seat | None:
         """Return the seat of a member; None if it has none."""
         return next((seat for seat in self.seats if seat.incarnation == incarnation), None)
+
+    @property
+    def observers(self) -> set[int]:
+        """Return the members for which nobody waits."""
+        return {seat.incarnation for seat in self.seats if seat.observes}
 
 
 class Install(Seats, array_like=True):

@@ -7,8 +7,8 @@ Where nobody knows of a primary view, the first one needs `min_members`. Two fir
 would need 2 * min_members processes.
 
 *Who counts.* A process counts, not a name: who starts anew has forgotten what it
-promised. Members that left in good order count for nothing any more. They say in their
-LEAVE what they have promised before.
+promised. Observers do not count. Members that left in good order count for nothing any
+more. They say in their LEAVE what they have promised before.
 
 *A coordinator may die* between PREPARE and INSTALL. Then somebody may have the view,
 and others cannot know. So a PREPARE says if its view is to be primary, and whoever
@@ -35,6 +35,7 @@ from ringcast.protocols.membership.messages import (
     Install,
     Prepare,
     Quorum,
+    Seat,
     ViewId,
 )
 
@@ -69,18 +70,19 @@ class Voting:
         if self.is_needed:
             layer.multicast.send_window.close()
 
-    def foresee(self, members: Sequence[int]) -> Verdict:
+    def foresee(self, seats: Sequence[Seat]) -> Verdict:
         """Return whether a view with these members will be primary, as far as this
         member knows."""
         known = {self.layer.local.incarnation: self.quorums}
+        members = voters_of(seats)
         return judge_view(members, self.min_members, known, self.layer.leavers, members)
 
     def attempt(self, prepare: Prepare) -> None:
         """Remember a view that may become primary, because we report to it."""
         if prepare.roots and all(quorum.id != prepare.id for quorum in self.quorums):
             roots = [root for quorum in self.quorums for root in quorum.roots]
-            voters = [seat.incarnation for seat in prepare.seats]
-            self.quorums.append(Quorum(prepare.id, voters, merged_roots([*roots, *prepare.roots])))
+            self.quorums.append(Quorum(prepare.id, voters_of(prepare.seats),
+                                       merged_roots([*roots, *prepare.roots])))
             del self.quorums[:-MAX_QUORUMS]
 
     def install(self, install: Install) -> None:
@@ -106,7 +108,7 @@ def judge_view(members: Collection[int], min_members: int,
         min_members: that a first primary view needs.
         reported: what members know.
         left: members that have left in good order, and what they knew.
-        present: those of `members` that count: they do not leave.
+        present: those of `members` that count: they neither leave nor observe.
     """
     known: dict[ViewId, Quorum] = {}
     for quorums in (*reported.values(), *left.values()):
@@ -125,6 +127,11 @@ def judge_view(members: Collection[int], min_members: int,
     if not needed:
         return Verdict(len(counted) >= min_members, [])
     return Verdict(all(has_majority(quorum.voters, counted) for quorum in needed), needed)
+
+
+def voters_of(seats: Iterable[Seat]) -> list[int]:
+    """Return the members of a view that count for a majority: all but observers."""
+    return [seat.incarnation for seat in seats if not seat.observes]
 
 
 def has_majority(voters: Sequence[int], present: Collection[int]) -> bool:

@@ -74,8 +74,9 @@ class Settling:
             change.complete.add(sender)
         if installed.complete and installed.finished:
             change.finished.add(sender)
-        is_released = change.finished >= change.members and not layer.absentees.known
-        if change.complete >= change.members and (
+        awaited = change.members - change.observers
+        is_released = change.finished >= awaited and not layer.absentees.known
+        if change.complete >= awaited and (
                 not self.is_settled or (is_released and self.released_id != layer.view_id)):
             self.settle(is_released)
             self.say(EVERYONE, now)

@@ -46,4 +46,5 @@ def view_for(install: Install, former: dict[int, Seat], agreed: Agreed) -> View:
         departed={address: agreed.cuts.get(member, former[member].cut)
                   for member, address in gone.items()},
         subgroups=tuple(map(tuple, groups.values())) if len(groups) > 1 else (),
-        primary=install.is_primary, absent=tuple(each.address for each in install.absent))
+        primary=install.is_primary, absent=tuple(each.address for each in install.absent),
+        observers=tuple(seat.address for seat in install.seats if seat.observes))

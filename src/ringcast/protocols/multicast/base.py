@@ -22,7 +22,7 @@ from collections.abc import Callable
 import msgspec
 
 from ringcast._core import wire
-from ringcast._core.batch import Batch
+from ringcast._core.batch import Batch, Skipped
 from ringcast._core.marks import Marks
 from ringcast._core.send_window import SendWindow
 from ringcast.address import EVERYONE, Address
@@ -34,6 +34,7 @@ from ringcast.protocols.incoming import EarlyDeliveries
 from ringcast.protocols.multicast.fetching import FETCH, HELD, Fetch
 from ringcast.protocols.multicast.flush import Agreed, Flush
 from ringcast.protocols.multicast.keeping import Keeping
+from ringcast.protocols.multicast.observing import OBSERVERS_ROOM, REPEATS, Observing
 from ringcast.protocols.multicast.retention import ROOM, follow_low
 from ringcast.protocols.multicast.rules import Rules
 from ringcast.protocols.multicast.windows import Departed, ReceiveWindow
@@ -85,6 +86,7 @@ class Multicast(Rules):
       waits for it.
     - `offset`: the first own message has the seqno after it.
     - `lossless`: the transport loses datagrams only when a connection breaks.
+    - `observes`: this member is an observer (observing.py).
 
     `send_window` and its ring may be used by any thread (see SendWindow); everything
     else belongs to the stack's owner.
@@ -95,16 +97,18 @@ class Multicast(Rules):
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
-                 lossless: bool = False) -> None:
+                 lossless: bool = False, observes: bool = False) -> None:
         self.local = local
         self.lossless = lossless
         self.config = config
+        self.observing = Observing(self) if observes else None
         self.receiving = receiving
         self.budget = budget
         self.interval = nanoseconds(config.xmit_interval)
         # What a receive window holds, in messages and bytes.
-        self.receive_capacity = ROOM * config.capacity
-        self.receive_bytes = ROOM * config.max_bytes
+        room = ROOM if self.observing is None else OBSERVERS_ROOM
+        self.receive_capacity = room * config.capacity
+        self.receive_bytes = room * config.max_bytes
         window = self.make_window(offset, config.capacity, config.max_bytes)
         self.send_window = SendWindow(window, bundle=config.max_bundle_size,
                                       datagram=config.max_datagram)
@@ -112,6 +116,7 @@ class Multicast(Rules):
         self.own = Stream(self, local, None, window, config, own=self.send_window)
         self.windows: dict[int, ReceiveWindow] = {}     # of the other members of the view
         self.members: dict[int, Address] = {}
+        self.observers: frozenset[int] = frozenset()    # of these, for whom nobody waits
         self.view_id = 0
         self.keeping = Keeping(self, resume or Digest())
         self.flushing = Flush(self, self.keeping)
@@ -133,7 +138,8 @@ class Multicast(Rules):
         """Return the stream of a sender, with a window of its own that begins after
         `offset`."""
         window = self.make_window(offset, self.receive_capacity, self.receive_bytes)
-        stream = Stream(self, sender, None, window, self.config)
+        config = self.config if self.observing is None else self.observing.config
+        stream = Stream(self, sender, None, window, config)
         stream.kept_marks = Marks()
         return stream
 
@@ -303,6 +309,11 @@ class Multicast(Rules):
         if wanted is None:
             return False
         self.requests.add(member, wanted)
+        ring = self.send_window.ring
+        if member in self.observers and self.retransmits and request.ranges and not precedes(
+                ring.low, request.ranges[0][0]):
+            body = Highest(self.send_window.sent, ring.low, self.view_id)
+            self.send_control(HIGHEST, body, member, now)       # it may go on behind LOW
         return True
 
     def has_up_to(self, member: int) -> Seqno:
@@ -315,17 +326,24 @@ class Multicast(Rules):
         """On reception of HIGHEST (decision 8): a lost tail becomes a gap. If we have
         everything, report that again. What all have finished is not kept any more."""
         window, is_of_view = self.windows.get(sender), highest.view_id == self.view_id
-        if not (is_seqno(highest.seqno) and is_seqno(highest.low)):
+        if not (is_seqno(highest.seqno) and is_seqno(highest.low)) or precedes(
+                highest.seqno, highest.low):
             return False
         if not self.receiving:
             self.refuse(sender, now)
         elif window is not None:
             self.expect(sender, highest.seqno)
             if is_of_view:
-                follow_low(window.stream, highest.low)
+                self.follow(window, highest.low)
             if not is_of_view or highest.low != highest.seqno:  # else it knows that all have it
                 window.report_due |= not precedes(window.stream.finished, highest.seqno)
         return True
+
+    def follow(self, window: ReceiveWindow, low: Seqno) -> None:
+        """Free what all members have finished."""
+        if self.observing is not None:
+            self.observing.follow(window, low)
+        follow_low(window.stream, low)
 
     def expect(self, sender: int, seqno: Seqno) -> None:
         """Note that a sender of the view has sent everything up to a seqno. Look
@@ -369,12 +387,16 @@ class Multicast(Rules):
         handed = self.oob.hand_over(limit, self.stack.effects)
         if self.receiving and self.members:
             handed += self._deliver_in_order(limit - handed, now)
+        if self.observing is not None:
+            self.observing.is_hungry = handed < limit and not self.observing.untold
         self.counters.num_msgs_delivered += handed
         return handed
 
     def _deliver_in_order(self, limit: int, now: Instant) -> int:
         """Take messages from all windows in turn; None stands for our own."""
         flushing = self.flushing
+        if self.observing is not None and limit > 0 and not self.observing.tell():
+            return 0
         windows = [*flushing.undelivered(), *self.windows.values(), None]
         handed = 0
         for step in range(len(windows)):
@@ -389,7 +411,11 @@ class Multicast(Rules):
             most = flushing.limit(stream, limit - handed)
             if most == 0:                               # to Stream.take that would mean all
                 continue
-            handed += stream.take(most, self.stack.effects.deliveries, flushing.view_id, now)
+            deliveries, begin = self.stack.effects.deliveries, stream.offset
+            place = len(deliveries)
+            handed += stream.take(most, deliveries, flushing.view_id, now)
+            if self.observing is not None and stream.offset != begin:
+                self.observing.tell_begin(stream, begin, place)
             if isinstance(window, Departed):
                 flushing.end(window)
             elif stream.marks.flags or stream.outstanding == 0:
@@ -400,6 +426,9 @@ class Multicast(Rules):
     def delivered(self, batch: Batch, now: Instant) -> None:
         """The application has finished `batch`: now it may be reported, and never
         before."""
+        if self.observing is not None and isinstance(batch, Skipped):
+            self.observing.has_told()
+            return
         batch.stream.finish(batch)
         window = self.windows.get(batch.sender.incarnation)
         if batch.stream is self.own or (window is not None and batch.stream is window.stream):
@@ -464,6 +493,8 @@ class Multicast(Rules):
         if self.next_scan is not None and self.next_scan <= now:
             self.next_scan = None
             self.scan(now)
+            if self.observing is not None:
+                self.observing.scan(now)
             self.is_gapped = True                       # in case that nothing comes any more
             self._watch_gaps(now)
             self._arm(now)
@@ -502,7 +533,7 @@ class Multicast(Rules):
         window = self.send_window
         is_due = self.backoff.stalls if self.is_large else self.backoff.scan
         if is_due((window.sent, window.ring.low, self.view_id)) and (
-                self.has_unacked() or self.owes_low()):
+                self.has_unacked() or self.owes_low() or self.owes_observers()):
             self.send_control(HIGHEST, self.highest(), EVERYONE, now)
 
     def highest(self) -> Highest:
@@ -512,12 +543,20 @@ class Multicast(Rules):
         return Highest(window.sent, window.ring.low, self.view_id)
 
     def ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
-        """Send the sender an XMIT-REQ for what is missing."""
+        """Send the sender an XMIT-REQ for what is missing. An observer asks only while
+        its application waits for messages."""
+        if self.observing is not None and not self.observing.is_hungry:
+            return
         missing = window.gaps.scan(window.ring)
         for ranges in requests(missing, self.config.max_datagram):
             self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += count(ranges)
             self.send_control(XMIT_REQ, XmitReq(ranges), sender, now)
+
+    def owes_observers(self) -> bool:
+        """Return whether HIGHEST is still repeated for observers, which do not
+        answer."""
+        return bool(self.observers) and self.retransmits and self.backoff.scans < REPEATS
 
     def has_unacked(self) -> bool:
         """Return whether any message that was sent is kept for others."""
@@ -529,13 +568,19 @@ class Multicast(Rules):
             window.stream.unacked_messages or window.ring.hd != window.ring.hr
             or window.report_due or window.stream.is_incomplete
             for window in self.windows.values()
-        ) or bool(self.tails) or self.owes_low() or self.fetching.is_needed()
+        ) or bool(self.tails) or self.owes_low() or self.owes_observers() or (
+            self.fetching.is_needed())
 
     def _arm(self, now: Instant) -> None:
         """Set the deadline of the next scan, if there is none and it has anything to
         do."""
-        if self.next_scan is None and self.is_busy():
+        if self.next_scan is None and (self.is_busy() or self._is_behind()):
             self.next_scan = now + self.scan_pause
+
+    def _is_behind(self) -> bool:
+        """Return whether this is an observer that may have to skip something."""
+        return self.observing is not None and any(
+            map(self.observing.is_behind, self.windows.values()))
 
     def change_interval(self, interval: int, now: Instant) -> None:
         """Change xmit_interval, in nanoseconds."""

@@ -206,6 +206,7 @@ class Flush:
         self._drop_void()
         self._bound(most_departed)
         layer.members, layer.view_id = members, view.id
+        layer.observers = frozenset(member.incarnation for member in view.observers) - {local}
         self.reported = self.frozen = None
         joined = [member for member in members if member not in stay]
         for member in joined:
@@ -334,6 +335,9 @@ class Flush:
         self.is_view_next = False
         if not self.pending or not self._is_due(self.pending[0]):
             return False
+        if self.layer.observing is not None and not (
+                self.pending[0].cuts.keys().isdisjoint(self.layer.observing.untold)):
+            return False                                # it comes behind what was skipped
         effects = self.layer.stack.effects
         if self.layer.oob.batches or any(
                 batch.stream is not None and batch.stream.layer is self.layer
@@ -381,7 +385,10 @@ class Flush:
         return None if taken is None else taken.last
 
     def is_complete(self) -> bool:
-        """Return whether all streams of the view before have come up to their cuts."""
+        """Return whether all streams of the view before have come up to their cuts.
+        For an observer nobody waits."""
+        if self.layer.observing is not None:
+            return True
         windows = self.layer.windows.values()
         return not self.layer.receiving or not (self.fetching.is_needed() or any(
             precedes(window.come_up_to, self.cuts.get(window.stream, window.come_up_to))
@@ -397,7 +404,24 @@ class Flush:
         self.keeping.release()
         for gone in list(self.departed.values()):
             gone.is_held = False
+            if self.layer.observing is not None and not gone.is_complete:
+                self.layer.observing.skip(gone, gone.cut)
             self.end(gone)
+
+    def replace(self, old: Stream, new: Stream) -> None:
+        """Apply what is known of a stream to the one that goes on in its place."""
+        tables = [self.frozen, self.cuts, self.skips, *(each.cuts for each in self.pending)]
+        for table in tables:
+            if table is not None and old in table:
+                table[new] = table.pop(old)
+        if old in self.unsettled:
+            self.unsettled.remove(old)
+            self.unsettled.add(new)
+        self.fetching.paces.pop(old, None)
+
+    def has_begun(self, stream: Stream) -> bool:
+        """Return whether the application has seen the view in which a stream begins."""
+        return not self.pending or stream in self.pending[0].cuts
 
     def _forget(self, origin: int) -> None:
         gone = self.departed.pop(origin)
@@ -413,7 +437,9 @@ class Flush:
         if self.layer.receiving and not gone.is_delivered:
             undelivered = (gone.cut - gone.ring.hd) % MODULUS
             self.layer.counters.num_gone_undelivered += undelivered
-        for pending in self.pending:
+            if self.layer.observing is not None:
+                self.layer.observing.skip(gone, gone.cut)       # and is told before the view
+        for pending in self.pending if self.layer.observing is None else ():
             pending.cuts.pop(gone.stream, None)
         self._forget(origin)
 

@@ -56,9 +56,9 @@ class Mcast(Multicast):
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
-                 lossless: bool = False) -> None:
+                 lossless: bool = False, observes: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
-                         lossless=lossless)
+                         lossless=lossless, observes=observes)
         self.acks = AckTable()
         self.budgets: dict[int, int] = {}       # our credit at each member, in bytes
         self.refusals: dict[int, bool] = {}     # members without a credit for us: were they asked?
@@ -76,6 +76,8 @@ class Mcast(Multicast):
     def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
         """On reception of ACK from member P: raise its entry. When the minimum rises,
         purge; that unblocks senders. It may be only about others."""
+        if member in self.observers:
+            return True
         if ack.budget == 0:
             self.counters.acks_received += 1
             self._on_refusal(member)
@@ -118,7 +120,7 @@ class Mcast(Multicast):
     def _find_unheard(self) -> list[int]:
         """Return the members that we wait for and whose credit we do not know: their
         first ack came before we had them in our view, or was lost."""
-        if len(self.budgets) + 1 >= len(self.members):
+        if len(self.budgets) + len(self.observers) + 1 >= len(self.members):
             return []
         return [member for member in self.members if member != self.local.incarnation
                 and member not in self.budgets and member not in self.refusals
@@ -137,6 +139,8 @@ class Mcast(Multicast):
 
     def track(self, member: int, start: Seqno) -> None:
         """Wait for the acks of a member."""
+        if member in self.observers:
+            return
         if member != self.local.incarnation:
             self.acks.add(member, start)
         elif self.receiving:
@@ -176,7 +180,7 @@ class Mcast(Multicast):
     def received(self, now: Instant) -> None:
         """Also tell LOW, at once if it has risen by a good part of a window."""
         super().received(now)
-        if keeps_for_others(self, self.local.incarnation) and self._owes_much():
+        if self._tells_low() and self._owes_much():
             self.send_control(HIGHEST, self.highest(), EVERYONE, now)
 
     def _owes_much(self) -> bool:
@@ -188,8 +192,11 @@ class Mcast(Multicast):
         return freed >= ring.capacity or freed * ring.nbytes > held * ring.max_bytes
 
     def owes_low(self) -> bool:
-        return (keeps_for_others(self, self.local.incarnation)
-                and precedes(self.told_low, self.send_window.ring.low))
+        return self._tells_low() and precedes(self.told_low, self.send_window.ring.low)
+
+    def _tells_low(self) -> bool:
+        """Return whether others do anything when LOW rises."""
+        return bool(self.observers) or keeps_for_others(self, self.local.incarnation)
 
     # ---------------------------------------------------------------------- a receiver and its acks
 
@@ -236,6 +243,8 @@ class Mcast(Multicast):
         return stream.sender.incarnation, stream.finished
 
     def _send_ack(self, finished: dict[int, Seqno], dest: int, now: Instant) -> None:
+        if self.observing is not None:
+            return                                      # nobody waits for it
         self.granted = self.grant()
         self.counters.acks_sent += 1
         self.send_control(ACK, Ack(finished, self.granted), dest, now)

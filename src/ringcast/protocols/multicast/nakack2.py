@@ -26,9 +26,10 @@ from ringcast.kinds import takes
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.multicast.base import REPEAT, Multicast
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
-from ringcast.protocols.multicast.lossless import has_room
+from ringcast.protocols.multicast.lossless import ROOM, has_room
+from ringcast.protocols.multicast.observing import OBSERVERS_ROOM
 from ringcast.protocols.multicast.resync import RESYNC, UNLIMITED, Resync, Resyncs
-from ringcast.protocols.multicast.retention import keeps_for_others
+from ringcast.protocols.multicast.retention import follow_low, keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import Seqno, is_within, later, precedes
 from ringcast.stack import Instant, Packet
@@ -50,9 +51,9 @@ class Nakack2(Multicast):
 
     def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
-                 lossless: bool = False) -> None:
+                 lossless: bool = False, observes: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
-                         lossless=lossless)
+                         lossless=lossless, observes=observes)
         if lossless:
             self.receive_bytes = UNLIMITED              # its limits are in lossless.py
         self.counters = Nakack2Status()
@@ -114,10 +115,11 @@ class Nakack2(Multicast):
             self.resyncs.awaited.discard(packets[0].sender)
         if not self.lossless:
             return super().take(window, packets, now)
+        limit = self.config.max_bytes * (1 if self.observing is None else OBSERVERS_ROOM // ROOM)
         for packet in packets:
-            is_taken = has_room(window, packet, self.config.max_bytes) and (
+            is_taken = has_room(window, packet, limit) and (
                 super().take(window, [packet], now))
-            if not is_taken:
+            if not is_taken and self.observing is None:
                 self.resyncs.drop(window, now)
         return is_taken
 
@@ -202,6 +204,9 @@ class Nakack2(Multicast):
         keeps = window is None or self.keeps_delivered(stream.sender.incarnation)
         if not (stream.keep() if keeps else stream.free()):
             return
+        if self.observing is not None and window is not None:
+            follow_low(stream, window.gone)             # STABILITY may have come before
+            return                                      # nobody waits for it
         self.unreported_bytes += stream.unacked_bytes - before
         urgent = (stream.is_report_due(self.send_window.ring.max_bytes)
                   or self.unreported_bytes >= self.config.stable_bytes)
@@ -216,7 +221,7 @@ class Nakack2(Multicast):
             stream.unacked_messages = stream.unacked_bytes = 0
         sent = self.send_window.sent
         digest = {self.local.incarnation: (self.own.finished, sent)}
-        if self.receiving:
+        if self.receiving and self.observing is None:
             digest |= {sender: (window.stream.finished, window.ring.hr)
                        for sender, window in self.windows.items()}
         return digest, self.grant()
@@ -229,6 +234,8 @@ class Nakack2(Multicast):
             if sender == self.local.incarnation:
                 self._purge_to(seqno)
             elif window is not None:
+                if self.observing is not None and not precedes(highest, seqno):
+                    self.observing.follow(window, seqno)
                 is_known = is_within(window.ring.low, seqno, window.stream.finished)
                 if self.keeps_delivered(sender) and is_known and not self.keeping.is_on:
                     window.stream.release(seqno)
@@ -283,7 +290,7 @@ class Nakack2(Multicast):
         retransmission, while a gap stalls a window."""
         pause = self.scan_pause
         for sender, window in self.windows.items():
-            if not self.retransmits:
+            if not self.retransmits and self.observing is None:
                 self.resyncs.watch(sender, window, now)
             if window.stream.scan(now, pause):
                 self.report_finished(window, now)
@@ -300,7 +307,7 @@ class Nakack2(Multicast):
             return True
         if not self.retransmits:
             return any(window.ring.num_missing for window in windows)
-        return self.has_unacked() or any(
+        return self.has_unacked() or self.owes_observers() or any(
             window.ring.hd != window.ring.hr for window in windows)
 
     # --------------------------------------------------------------------------------------- status

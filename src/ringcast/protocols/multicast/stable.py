@@ -77,6 +77,7 @@ class Stable(Layer):
         nakack.stability = self
         self.view_id = 0
         self.members: tuple[int, ...] = ()
+        self.observers: frozenset[int] = frozenset()    # of these: nobody waits for them
         self.votes: dict[int, Vote] = {}        # the coordinator's: the last one of each member
         # The same, of views that are not here yet.
         self.early: Latest[int, Vote] = Latest(MAX_MEMBERS)
@@ -279,7 +280,8 @@ class Stable(Layer):
         self.changed = set()
         for sender in changed:
             own = self.votes[sender].digest.get(sender) if sender in self.votes else None
-            lags = {each: self._lag(each, sender, own) for each in receiving or [sender]}
+            awaited = {*receiving, sender} if sender in self.observers else receiving or [sender]
+            lags = {each: self._lag(each, sender, own) for each in awaited}
             slowest = max(lags, key=lags.__getitem__)
             most = lags[slowest]
             is_known = own is not None and most < QUARTER
@@ -296,8 +298,8 @@ class Stable(Layer):
 
     def _receiving(self) -> list[int]:
         """Return the members that must have finished a message before it is stable."""
-        return [member for member in self.members
-                if member not in self.votes or self.votes[member].receiving]
+        return [member for member in self.members if member not in self.observers
+                and (member not in self.votes or self.votes[member].receiving)]
 
     def _lag(self, member: int, sender: int, own: tuple[Seqno, Seqno] | None) -> int:
         """Return how many messages of a stream, as far as its sender has voted, a
@@ -380,6 +382,7 @@ class Stable(Layer):
         """Drop all votes of the old view, and vote in the new one."""
         self.view_id = view.id
         self.members = tuple(member.incarnation for member in view.members)
+        self.observers = frozenset(member.incarnation for member in view.observers)
         self.votes, self.minima, self.known, self.awaited, self.concluded = {}, {}, {}, {}, None
         self.refusals, self.has_refused = set(), False
         self.last_scan = self.next_vote = self.next_conclusion = None

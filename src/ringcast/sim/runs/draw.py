@@ -24,6 +24,7 @@ from ringcast.sim.runs.faults import (
     faults,
     forged_refusals,
     outages,
+    slow_observers,
     switches,
 )
 from ringcast.sim.runs.load import large_messages, multicast_load, unicast_load
@@ -76,12 +77,14 @@ def draw(seed: int, settings: Settings) -> Plan:
               for name in names}
     draw_durable(Random(f"{seed} durable"), starts, options, settings)
     draw_least(Random(f"{seed} least"), starts, options)
+    draw_observers(of_observers := Random(f"{seed} observers"), starts, options, settings)
     all_come_back = any("min_members" in each for each in (options, *(
         start.options for start in starts.values())))
     actions = multicast_load(rng, names, settings, options, duration)
     actions += unicast_load(rng, names, settings, duration)
     actions += large_messages(rng, names, settings, duration)
     actions += faults(rng, names, settings, duration, suspicion)
+    actions += slow_observers(of_observers, starts, duration)
     if stack.is_lossless:
         actions += breaks(rng, names, settings, duration)
     if stack.may_skip_retransmission:
@@ -102,7 +105,8 @@ def draw(seed: int, settings: Settings) -> Plan:
         turn_time=rng.choice([0, 10_000, 50_000]),
         actions=sorted((action for action in actions if action.at < duration),
                        key=lambda action: action.at),
-        comebacks={name: rng.random() < 0.6 or all_come_back for name in names})
+        comebacks={name: rng.random() < 0.6 or all_come_back or bool(settings.observers)
+                   for name in names})
 
 
 def sometimes(rng: Random, most: float) -> float:
@@ -177,6 +181,22 @@ def draw_least(rng: Random, starts: dict[str, Start], options: dict[str, Any]) -
         for name, start in starts.items():
             least = 1 if name == content else rng.choice([1, len(starts), len(starts) + 1])
             starts[name] = msgspec.structs.replace(start, options={"min_members": least})
+
+
+def draw_observers(rng: Random, starts: dict[str, Start], options: dict[str, Any],
+                   settings: Settings) -> None:
+    """Let as many members observe as were asked for, but not all. The others must be
+    enough to form a group."""
+    receivers = [name for name, start in starts.items()
+                 if start.receiving and not start.replica and not start.durable]
+    most = min(settings.observers or 0, len(receivers), len(starts) - 1)
+    for name in rng.sample(receivers, most):
+        starts[name] = msgspec.structs.replace(starts[name], observes=True)
+    if most and "min_members" in options:
+        options["min_members"] = (len(starts) - most) // 2 + 1
+    elif most:
+        for name, start in starts.items():
+            starts[name] = msgspec.structs.replace(start, options={})
 
 
 def wire(rng: Random, settings: Settings) -> dict[str, Any]:

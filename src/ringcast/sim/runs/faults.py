@@ -4,11 +4,12 @@ Most functions draw the actions of one kind of fault. `names` are the members, a
 `duration` is the length of the part of the run that has faults, in nanoseconds.
 """
 
+from collections.abc import Mapping
 from itertools import combinations
 from random import Random
 
 from ringcast.sim.network import MS, Direction
-from ringcast.sim.runs.plan import COORDINATOR, Action
+from ringcast.sim.runs.plan import COORDINATOR, Action, Start
 from ringcast.sim.runs.settings import FAULTS, Settings, pick
 
 SECOND = 1000 * MS
@@ -95,6 +96,14 @@ def slow(rng: Random, names: str, at: int, duration: int) -> list[Action]:
     return [Action(at, "slow", who, (rng.choice([1 * MS, 20 * MS, 200 * MS]),
                                      rng.choice([1, 10, 65_536]))),
             Action(until, "slow", who, (0, 65_536))]
+
+
+def slow_observers(rng: Random, starts: Mapping[str, Start], duration: int) -> list[Action]:
+    """Make the applications of observers slow, or let them finish nothing at all, until
+    the end of the run."""
+    return [Action(rng.randrange(duration // 2), "slow", name,
+                   (rng.choice([0, 1 * MS, 20 * MS, None]), rng.choice([1, 10, 65_536])))
+            for name, start in starts.items() if start.observes]
 
 
 def exclusion(rng: Random, names: str, at: int, duration: int) -> list[Action]:

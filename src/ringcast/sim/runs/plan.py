@@ -40,6 +40,7 @@ class Start(msgspec.Struct, frozen=True):
     counters: int                   # what comes before its first conn-id and first timestamp
     replica: str = ""               # its role in state transfer (sim/replica.py)
     durable: bool = False           # it is expected back, and goes on with what it had finished
+    observes: bool = False          # nobody waits for it
     options: dict[str, Any] = {}    # that others do not have
 
 

@@ -109,7 +109,8 @@ class Run:
         if name not in self.cluster.members:
             self.cluster.start(name, receiving=start.receiving, offset=start.offset,
                                counters=start.counters, clock=Clock(*start.clock),
-                               durable=start.durable, replica=start.replica, **start.options)
+                               durable=start.durable, replica=start.replica,
+                               observes=start.observes, **start.options)
 
     # -------------------------------------------------------------------------------------- actions
 
@@ -203,7 +204,8 @@ class Run:
         self.cluster.start(former.name, receiving=start.receiving,
                            resume=former.consumer.durable() if resumes or start.durable else None,
                            physical=f"{former.name}{self.num_moves}" if moves else former.physical,
-                           durable=start.durable, replica=start.replica, **start.options)
+                           durable=start.durable, replica=start.replica,
+                           observes=start.observes, **start.options)
 
     # -------------------------------------------------------------------------------------- the run
 
@@ -240,6 +242,7 @@ class Run:
         if self.config.partition == "primary":
             self._restore_quorum()
         self._drain()
+        self._wake_observers()
         if self.meter is not None:
             return
         for member in self.cluster.living():    # now that they are one group
@@ -266,7 +269,8 @@ class Run:
             if name not in cluster.members:
                 self._start(name, start)
         for member in cluster.living():
-            member.consumer.finish_after, member.endpoint.max_undelivered = 0, 65_536
+            member.consumer.finish_after, member.endpoint.max_undelivered = (
+                (None, 10) if member.observes else (0, 65_536))
             member.members.rekeying.interval = 0
             for name in sorted(member.view_filter.hidden):
                 member.show(name)
@@ -279,6 +283,16 @@ class Run:
             for address, log in list(member.producer.unicast_logs.items()):
                 if log.sent and not log.backlog:
                     member.send_unicast(address.name, 2, 10)
+
+    def _wake_observers(self) -> None:
+        """Nobody has waited for observers, whose applications stood still. Now they go
+        on."""
+        for member in self.cluster.living():
+            if member.observes:
+                member.consumer.wake()
+                member.endpoint.max_undelivered = 65_536
+                member.request_turn()
+        self._drain()
 
     def _comes_back(self, member: Member) -> bool:
         """Return whether a member that is dead in the end comes back: also one that is
