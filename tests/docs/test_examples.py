@@ -58,7 +58,7 @@ def test_an_example_is_short_and_says_how_to_run_it(path):
 def test_each_example_has_a_test():
     tests = Path(__file__).read_text()
     assert [path.name for path in EXAMPLES if f'start("{path.name}"' not in tests] == []
-    assert len(EXAMPLES) == 13
+    assert len(EXAMPLES) == 14
 
 
 @pytest.mark.udp
@@ -119,6 +119,18 @@ def test_sensor(start, port):
     assert said == "sent 10000 readings; 0 of them are not acknowledged\n"
     for name, receiver in receivers.items():
         assert re.fullmatch(rf"{name} received 10000 readings in \d+ batches\n", ended(receiver))
+
+
+@pytest.mark.udp
+def test_telemetry(start, port):
+    receivers = [start("telemetry.py", role, *port) for role in ("record", "watch")]
+    said = ended(start("telemetry.py", "send", *port))
+    assert re.fullmatch(r"500000 readings in \d+\.\d s; 0 not acknowledged\n", said)
+    recorded, watched = map(ended, receivers)
+    assert recorded == "record: 500000 readings, and 0 skipped\n"
+    taken, skipped = map(int, re.fullmatch(r"watch: (\d+) readings, and (\d+) skipped\n",
+                                           watched).groups())
+    assert taken > 0 and skipped > 0 and taken + skipped == 500_000
 
 
 @pytest.mark.udp
