@@ -27,6 +27,14 @@ def test_without_others_nobody_takes_the_rows():
     assert takers.chosen == {R}
 
 
+def test_an_observer_takes_no_rows():
+    takers = seen([], ())
+    assert not takers.are_over_with(View(2, (ME, S), observers=(S,))) and not takers.chosen
+    takers.are_over_with(View(3, (ME, R, S), observers=(S,)))
+    assert takers.chosen == {R}
+    assert takers.are_over_with(View(4, (ME, S), left=(R,), observers=(S,)))
+
+
 def test_all_that_are_expected_must_be_there_first():
     takers = seen(["r", "s"], (), (S,))
     assert not takers.chosen and takers.missing == ("r",)

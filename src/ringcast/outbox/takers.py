@@ -17,7 +17,7 @@ Finished = dict[Address, tuple[int, int]]       # see Channel.finished_of
 class Takers:
     """The takers of the rows that the member `name` sends through one channel: members
     with the names `expect`, of which all must stay; without any, all others that were
-    there at first, of which one must stay.
+    there at first, of which one must stay. Observers take nothing: no ack is theirs.
 
     Threads: the channel calls `are_over_with` in its turns; another thread reads.
     """
@@ -32,7 +32,8 @@ class Takers:
     def are_over_with(self, view: View) -> bool:
         """See the next view. Return whether takers have gone: the `until` of the
         channel, which sends nothing any more then."""
-        others = {member for member in view.members if member.name != self.name}
+        others = {member for member in view.members
+                  if member.name != self.name and member not in view.observers}
         if not self.chosen:
             self._choose(others)
         elif not self._stay(others - set(view.left), set(view.absent)):
