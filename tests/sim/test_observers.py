@@ -1,6 +1,7 @@
 """Observers: nobody waits for them, and they are told what they missed."""
 
 import pytest
+from msgspec.structs import replace
 
 from ringcast import Skipped
 from ringcast.config import nanoseconds
@@ -9,8 +10,10 @@ from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ, Highest, XmitRe
 from ringcast.protocols.multicast.mcast import ACK, Ack
 from ringcast.sim.cluster import Cluster, Observer
 from ringcast.sim.network import MS
+from ringcast.sim.runs.draw import draw
+from ringcast.sim.runs.plan import Action
 from ringcast.sim.runs.replay import replay
-from ringcast.sim.runs.run import simulate
+from ringcast.sim.runs.run import Run, simulate
 from ringcast.sim.runs.settings import Settings
 
 STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
@@ -415,6 +418,23 @@ def test_a_majority_is_one_of_those_who_do_not_observe():
     group.network.cut = set()
     group.settle(20_000)
     assert group["A"].views[-1].primary
+
+
+def delivered_in_a_steady_load(members, observes=""):
+    """Return how many messages B is given while A sends as fast as it can, in simulated
+    time. Who observes finishes nothing."""
+    plan = draw(0, Settings(stack="mcast-udp", steady=0, members=members, duration=0.3))
+    starts = {name: replace(start, observes=name in observes)
+              for name, start in plan.starts.items()}
+    stops = [Action(10 * MS, "slow", name, (None, 1000)) for name in observes]
+    run = Run(replace(plan, starts=starts, actions=[*stops, *plan.actions]))
+    assert not run.outcome().check
+    return run.cluster["B"].multicast.counters.num_msgs_delivered
+
+
+def test_two_members_are_as_fast_beside_an_observer_that_stands_still():
+    alone, observed = delivered_in_a_steady_load(2), delivered_in_a_steady_load(3, "C")
+    assert observed > 0.98 * alone > 10_000
 
 
 # --------------------------------------------------------------------------------- drawn at random
