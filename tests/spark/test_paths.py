@@ -98,10 +98,10 @@ def test_everything_that_takes_a_path_refuses_a_store(taker, tmp_path, monkeypat
 def test_every_command_refuses_a_store(words, tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    from ringcast.cli import audit, journal, publish, record, simulate  # noqa: F401  (the commands)
-    from ringcast.cli.app import app
+    from ringcast.cli.app import app, load
 
     monkeypatch.chdir(tmp_path)
+    load(words.split())
     for path in ("s3a://bucket/j", "file://server/share/j"):
         result = CliRunner().invoke(app, words.format(path).split())
         assert result.exit_code == 2
