@@ -18,7 +18,7 @@ from ringcast.campaign.jobs import Campaign
 from ringcast.campaign.points import points
 from ringcast.campaign.results import Results
 from ringcast.campaign.runs import plan
-from ringcast.cli import campaign as command
+from ringcast.cli.simulate import campaign as command
 from ringcast.errors import RingcastError
 from ringcast.histogram import Histogram
 from ringcast.sim.runs.run import simulate
