@@ -1,6 +1,7 @@
 """Groups of channels in one process, for the tests of channels."""
 
 import itertools
+import secrets
 import threading
 from contextlib import contextmanager
 
@@ -24,8 +25,9 @@ def use_stack(monkeypatch, stack):
 
 
 def new_group():
-    """Return the name of a group that no other test or worker has."""
-    return f"test-{WORKER}-{next(numbers)}"
+    """Return the name of a group that no other test, worker or run has: members that
+    were killed leave their status files."""
+    return f"test-{WORKER}-{next(numbers)}-{secrets.token_hex(4)}"
 
 
 @contextmanager

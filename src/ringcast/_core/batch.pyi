@@ -1,6 +1,8 @@
 from collections.abc import Iterator
 from typing import Any, final
 
+from typing_extensions import disjoint_base
+
 from ringcast.address import Address
 from ringcast.flags import Flag
 
@@ -25,6 +27,7 @@ class Message:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+@disjoint_base
 class Batch:
     def __init__(self, sender: Address | None, first: int, payloads: list[bytes],
                  view_id: int = 0, dest: Address | None = None, flags: int = 0,
