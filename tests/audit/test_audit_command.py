@@ -110,6 +110,6 @@ def test_without_java_one_sentence_says_what_to_install(trace):
     code = ("import sys, ringcast.spark; from ringcast.cli import main; "
             "sys.modules['ringcast.spark.session']._candidates = lambda: iter(()); main()")
     run = subprocess.run([sys.executable, "-c", code, "audit", str(trace)], capture_output=True,
-                         text=True, timeout=60)
+                         text=True)
     assert run.returncode == 2 and "Spark needs Java" in run.stderr
     assert "Traceback" not in run.stderr

@@ -128,7 +128,7 @@ def test_without_its_data_the_demo_says_what_to_install(monkeypatch):
 @pytest.mark.udp
 def test_the_demo_runs_and_writes_its_report(tmp_path):
     run = demo("--messages", "9000", "--loss", "0.05", "--publishers", "2", "--keep", "kept",
-               cwd=tmp_path, timeout=170)
+               cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "No message was lost, duplicated or out of order" in run.stdout
     assert "all equal" in run.stdout and "9,000 messages sent" in run.stdout
@@ -148,7 +148,7 @@ def test_the_demo_runs_and_writes_its_report(tmp_path):
 @pytest.mark.udp
 def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
     run = demo("--stack", "nakack2-tcp", "--messages", "3000", "--publishers", "2",
-               cwd=tmp_path, timeout=170)
+               cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "No message was lost, duplicated or out of order" in run.stdout
     assert "retransmitted" in run.stdout        # what was sent before all had the view

@@ -18,7 +18,7 @@ MISSING = [name for name in ("sphinx", "furo", "myst_parser") if find_spec(name)
 def test_sphinx_builds_the_site_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html",
                "-d", str(tmp_path / "doctrees"), str(DOCS), str(tmp_path / "site")]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    run = subprocess.run(command, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
     assert [page for page in PAGES if not (tmp_path / "site" / f"{page}.html").exists()] == []
 

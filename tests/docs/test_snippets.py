@@ -15,7 +15,7 @@ def blocks(page):
 
 def test_the_blocks_of_the_page_on_groups_are_one_program_that_runs():
     run = subprocess.run([sys.executable, "-c", blocks("docs/groups.md")], capture_output=True,
-                         text=True, timeout=60)
+                         text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == ["('A',), led by A", "0 messages were not delivered",
                                        "('A',)"]
@@ -23,7 +23,7 @@ def test_the_blocks_of_the_page_on_groups_are_one_program_that_runs():
 
 def test_the_blocks_of_the_guide_are_one_program_that_runs():
     run = subprocess.run([sys.executable, "-c", blocks("docs/guide.md")], capture_output=True,
-                         text=True, timeout=60)
+                         text=True)
     lines = run.stdout.splitlines()
     assert run.returncode == 0, run.stderr
     unread = r"A#\w+: 1 messages to A#\w+ were not acknowledged before it left\n"

