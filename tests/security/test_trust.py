@@ -12,7 +12,7 @@ from trusting_members import Trusting, key_of, private, trusting
 
 from ringcast._core import wire
 from ringcast.config import MIN_DATAGRAM
-from ringcast.protocols.membership.coordinator import MEETING, moved
+from ringcast.protocols.membership.coordinator import MEETING
 from ringcast.protocols.membership.messages import (
     INSTALL,
     PREPARE,
@@ -261,7 +261,7 @@ def test_no_member_promises_a_view_with_one_who_has_not_proved_its_seat(change):
     before, maker = target.members.promised, cluster["A"].members
     held = []
     cluster.former.hear = lambda source, datagram, sealed: held.append((source, datagram))
-    ours = [moved(seat, maker.view_id) for seat in maker.members.values()]
+    ours = [seat.moved(maker.view_id) for seat in maker.members.values()]
     maker.coordinator.begin([*ours, good], None, cluster["A"].now)
     cluster["A"].request_turn()
     assert maker.coordinator.change is not None
@@ -278,7 +278,7 @@ def test_a_member_that_refuses_a_stranger_stays_and_the_stranger_does_not_come()
     """Nor the others of its group. But two may first be about to meet."""
     cluster = group()
     maker, now = cluster["A"].members, cluster["A"].now
-    seats = [moved(seat, maker.view_id) for seat in maker.members.values()]
+    seats = [seat.moved(maker.view_id) for seat in maker.members.values()]
     others = [type(seats[0])(name, number, "there", before, public=bytes([number] * 32))
               for name, number, before in (("A/1", 7, 77), ("A/2", 8, 77), ("A/3", 9, 0))]
     maker.coordinator.begin([*seats, *others], None, now)

@@ -14,6 +14,8 @@ others lack can be fetched from the one who reported it.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ringcast.protocols.membership.messages import (
     Gone,
     Install,
@@ -121,8 +123,8 @@ class Change:
         """Return whether the view is primary, now that all have reported."""
         reported = {member: [quorum for quorum in report.quorums if quorum.id != self.id]
                     for member, report in self.reports.items()}
-        present = {member for member, report in self.reports.items()
-                   if not report.is_leaving and member not in self.observers}
+        present = {member for member in voters_of(self.seats)
+                   if not self.reports[member].is_leaving}
         return judge_view(self.members, min_members, reported, self.left, present)
 
     def decide(self, ours: Install | None, verdict: Verdict) -> Install:
@@ -132,9 +134,8 @@ class Change:
             report = self.reports[seat.incarnation]
             together = self._from(report.view_id) if report.view_id else [seat.incarnation]
             cut, _ = self._cut(seat.incarnation, together)
-            seats.append(Seat(seat.name, seat.incarnation, seat.physical, report.view_id, cut,
-                              seat.absence, report.low, public=seat.public,
-                              observes=seat.observes))
+            seats.append(msgspec.structs.replace(seat.moved(report.view_id), cut=cut,
+                                                 low=report.low))
         assign(seats, self.reports, self.id, verdict.is_primary)
         members = self.members
         for before in sorted({report.view_id for report in self.reports.values()} - {0}):

@@ -138,7 +138,7 @@ class Coordinator:
         is_idle = not self.is_changing and layer.acting(()) == layer.local.incarnation
         if is_idle and sender in layer.members and refuse.id == layer.view_id:
             layer.promised = max(layer.promised, refuse.promised)
-            self.begin([moved(seat, layer.view_id) for seat in layer.members.values()], None, now)
+            self.begin([seat.moved(layer.view_id) for seat in layer.members.values()], None, now)
         if change is None or refuse.id != change.id or sender not in change.missing():
             return
         layer.promised = max(layer.promised, refuse.promised)
@@ -247,11 +247,11 @@ class Coordinator:
                    if member not in gone and member not in layer.leavers]
         if layer.leaving.is_said:                       # we are the last, and let nobody in
             return [layer.seat()] if len(layer.members) > 1 else None
-        seats = [moved(seat, layer.view_id) for seat in staying]
+        seats = [seat.moved(layer.view_id) for seat in staying]
         # Who takes the place of a durable member comes when that one is absent.
         names = {seat.name for member, seat in layer.members.items()
                  if seat in staying or (seat.absence and member not in layer.leavers)}
-        others = [moved(seat, offer.id) for offer in self.offered.values() for seat in offer.seats]
+        others = [seat.moved(offer.id) for offer in self.offered.values() for seat in offer.seats]
         if self.gives_way_until is not None and now >= self.gives_way_until:
             self.gives_way_until = None
         for seat in others + layer.meeting.discovery.candidates():
@@ -303,13 +303,7 @@ class Coordinator:
                 layer.take_install(mine, body, now)
 
 
-def moved(seat: Seat, before: int) -> Seat:
-    """Return the seat of a member in the view after `before`."""
-    return Seat(seat.name, seat.incarnation, seat.physical, before, absence=seat.absence,
-                public=seat.public, observes=seat.observes)
-
-
 def finishing(seats: list[Seat], install: Install) -> list[Seat]:
     """Return seats whose members install another view first: they come from that one
     then."""
-    return [moved(seat, install.id) if install.seat(seat.incarnation) else seat for seat in seats]
+    return [seat.moved(install.id) if install.seat(seat.incarnation) else seat for seat in seats]

@@ -104,6 +104,11 @@ class Seat(msgspec.Struct, array_like=True):
     def address(self) -> Address:
         return Address(self.name, self.incarnation)
 
+    def moved(self, before: int) -> "Seat":
+        """Return the seat of the same member in the view after `before`. What the views
+        are still to agree on is not in it."""
+        return msgspec.structs.replace(self, before=before, cut=0, low=None, standing=None)
+
     @property
     def state(self) -> int:
         """Return how the member stands to the application's state."""
@@ -162,11 +167,6 @@ class Seats(msgspec.Struct, array_like=True):
     def seat(self, incarnation: int) -> Seat | None:
         """Return the seat of a member; None if it has none."""
         return next((seat for seat in self.seats if seat.incarnation == incarnation), None)
-
-    @property
-    def observers(self) -> set[int]:
-        """Return the members for which nobody waits."""
-        return {seat.incarnation for seat in self.seats if seat.observes}
 
 
 class Install(Seats, array_like=True):
