@@ -132,6 +132,21 @@ def test_who_was_excluded_makes_no_view_of_the_others():
         assert cluster.former.keys[gone]
 
 
+def held_installs(cluster):
+    """Let A renew the view. Return what it says as INSTALL, which B does not get."""
+    held = []
+
+    def hold(source, datagram, sealed):
+        if datagram[3] == INSTALL:
+            held.append(datagram)
+    cluster.former.hear = hold
+    cluster["A"].members.coordinator.renews = True
+    cluster.network.discard = lambda source, to, datagram: bool(held) and to == "B"
+    cluster["A"].request_turn()
+    cluster.run(50)
+    return held
+
+
 def forged(cluster, target, name, kind, body):
     """Let a member hear something in another one's name, as who knows the secret can
     say it."""
@@ -144,16 +159,7 @@ def test_a_view_with_a_public_key_that_was_changed_is_not_installed():
     does, with a key of his own in the place of a member's: that would get him the key
     of the view after that."""
     cluster = group()
-    target, held = cluster["B"], []
-
-    def hold(source, datagram, sealed):
-        if datagram[3] == INSTALL:
-            held.append(datagram)
-    cluster.former.hear = hold
-    cluster["A"].members.coordinator.renews = True
-    cluster.network.discard = lambda source, to, datagram: bool(held) and to == "B"
-    cluster["A"].request_turn()
-    cluster.run(50)
+    target, held = cluster["B"], held_installs(cluster)
     assert held and target.members.promised > target.members.view_id
     install = INSTALL.decode(held[0])
     thief = Keyring("simulated", 9, Random(9).randbytes(keyrings.ENTROPY))

@@ -1,18 +1,15 @@
 """Groups with a secret, over real transports."""
 
-import json
 import logging
 import os
-import subprocess
 from random import Random
 
 import pytest
-from channels import DEFAULTS, PATIENCE, STACKS, Collector, joined, new_group, use_stack
-from ports import free_port
-from processes import RINGCAST, wait_for
+from channels import DEFAULTS, STACKS, Collector, joined, new_group, use_stack
+from processes import wait_for
+from sealed_commands import check_commands
 
 from ringcast import Channel, ClosedError, JoinTimeoutError
-from ringcast.cli.ask import ask
 from ringcast.secret import write_secret
 from ringcast.stacks import STACKS as STACK_SPECS
 from ringcast.status import by_name
@@ -113,31 +110,7 @@ def test_no_secret_is_in_what_a_member_says_of_itself(tmp_path, caplog):
 
 @pytest.mark.parametrize("stack", [pytest.param("mcast-udp", marks=pytest.mark.udp), "nakack2-tcp"])
 def test_the_commands_join_record_and_members_take_the_file(tmp_path, stack):
-    path, port, group = tmp_path / "secret", free_port(), new_group()
+    path = tmp_path / "secret"
     write_secret(path)
-    words = ["--stack", stack, "--set", f"port={port}", "--secret-file", str(path)]
-    options = {"stack": stack, "port": port}
-    recorder = subprocess.Popen([*RINGCAST, "record", str(tmp_path / "journal"), "--group", group,
-                                 "--quiet", *words], stdout=subprocess.PIPE)
-    terminal = subprocess.Popen([*RINGCAST, "join", group, "--name", "T", "--json", *words],
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        with Channel(group, name="A", secret=path, min_members=3, deliver=False,
-                     **options) as channel:
-            channel.send(b"sealed")
-            listed = subprocess.run([*RINGCAST, "members", group, *words], capture_output=True,
-                                    text=True, timeout=PATIENCE)
-            assert sorted(listed.stdout.split()) == ["A", "T", "recorder"], listed.stderr
-            assert ask(group, stack, "multicast", 0.5, {"port": port}) == []
-            heard = (json.loads(line) for line in terminal.stdout)
-            assert next(each for each in heard if "message" in each)["message"]["payload"] == (
-                "sealed")
-            wait_for(lambda: not channel.status().multicast.num_unacked)
-        terminal.stdin.close()
-        assert terminal.wait(PATIENCE) == 0
-        recorder.terminate()
-        assert b"1 messages recorded" in recorder.communicate(timeout=PATIENCE)[0]
-    finally:
-        for each in (recorder, terminal):
-            each.kill()
-            each.wait()
+    check_commands(tmp_path, stack, ["--secret-file", path], "T", ["A", "T", "recorder"],
+                   secret=path)

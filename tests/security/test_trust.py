@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from sealed_members import MS, keys, meet
+from test_former import held_installs
 from test_threats import flipped, sealed_by
 from trusting_members import Trusting, key_of, private, trusting
 
@@ -293,17 +294,8 @@ def test_a_member_that_refuses_a_stranger_stays_and_the_stranger_does_not_come()
 
 def test_a_view_whose_names_were_changed_is_not_installed():
     """The key of the view says nothing of names."""
-    cluster, held = group(), []
-    target = cluster["B"]
-
-    def hold(source, datagram, sealed):
-        if datagram[3] == INSTALL:
-            held.append(datagram)
-    cluster.former.hear = hold
-    cluster["A"].members.coordinator.renews = True
-    cluster.network.discard = lambda source, to, datagram: bool(held) and to == "B"
-    cluster["A"].request_turn()
-    cluster.run(50)
+    cluster = group()
+    target, held = cluster["B"], held_installs(cluster)
     install, before = INSTALL.decode(held[0]), target.members.view_id
     for seat in install.seats:
         seat.name = {"C": "A/1"}.get(seat.name, seat.name)

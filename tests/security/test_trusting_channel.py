@@ -1,18 +1,16 @@
 """Groups that trust keys, over real transports."""
 
-import json
 import logging
-import subprocess
 from contextlib import closing
 
 import pytest
 from channels import DEFAULTS, PATIENCE, STACKS, Collector, joined, new_group, use_stack
 from ports import free_port
-from processes import RINGCAST, wait_for
+from processes import wait_for
+from sealed_commands import check_commands
 from trust_folders import folders
 
 from ringcast import Channel, JoinTimeoutError, Succession
-from ringcast.cli.ask import ask
 from ringcast.cli.demo.members import DemoPlan
 from ringcast.outbox.publisher import channel_factory
 from ringcast.secret import write_secret
@@ -161,30 +159,5 @@ def test_a_publisher_knows_how_large_its_datagrams_are(tmp_path, stack):
 def test_the_commands_take_the_folder(tmp_path, stack):
     """Two of them with one key, under names below it."""
     trust = folders(tmp_path, ["A", "host"])
-    port, group = free_port(), new_group()
-    words = ["--stack", stack, "--set", f"port={port}", "--trust", str(trust["host"])]
-    options = {"stack": stack, "port": port}
-    recorder = subprocess.Popen([*RINGCAST, "record", str(tmp_path / "journal"), "--group", group,
-                                 "--quiet", *words], stdout=subprocess.PIPE)
-    terminal = subprocess.Popen([*RINGCAST, "join", group, "--name", "host/T", "--json", *words],
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        with Channel(group, name="A", trust=trust["A"], min_members=3, deliver=False,
-                     **options) as channel:
-            channel.send(b"sealed")
-            listed = subprocess.run([*RINGCAST, "members", group, *words], capture_output=True,
-                                    text=True, timeout=PATIENCE)
-            assert sorted(listed.stdout.split()) == ["A", "host/T", "host/recorder"], listed.stderr
-            assert ask(group, stack, "multicast", 0.5, {"port": port}) == []
-            heard = (json.loads(line) for line in terminal.stdout)
-            assert next(each for each in heard if "message" in each)["message"]["payload"] == (
-                "sealed")
-            wait_for(lambda: not channel.status().multicast.num_unacked)
-        terminal.stdin.close()
-        assert terminal.wait(PATIENCE) == 0
-        recorder.terminate()
-        assert b"1 messages recorded" in recorder.communicate(timeout=PATIENCE)[0]
-    finally:
-        for each in (recorder, terminal):
-            each.kill()
-            each.wait()
+    check_commands(tmp_path, stack, ["--trust", trust["host"]], "host/T",
+                   ["A", "host/T", "host/recorder"], trust=trust["A"])
