@@ -1,5 +1,5 @@
-"""What gives access to a sealed group: its secret, or the keys that its members trust,
-or both.
+"""Open the access to a sealed group: its secret gives it, or the keys that its members
+trust, or both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Access:
-    """What one member has of it. With trusted keys, `folder` is where they come
+    """Holds what one member has of it. With trusted keys, `folder` is where they come
     from."""
 
     keys: Keys

@@ -151,12 +151,12 @@ cdef class Skipped(Batch):
 
     @property
     def last(self):
-        """The seqno of the last message that was missed."""
+        """Return the seqno of the last message that was missed."""
         return self.end
 
     @property
     def count(self):
-        """How many seqnos were missed."""
+        """Count the seqnos that were missed."""
         return <uint64_t> (self.end - self.first + 1)
 
     def __repr__(self):

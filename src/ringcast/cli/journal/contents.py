@@ -1,4 +1,4 @@
-"""What journals have, for people and for programs."""
+"""Show what journals have, to people and to programs."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

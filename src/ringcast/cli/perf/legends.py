@@ -1,4 +1,4 @@
-"""What the columns of `ringcast perf` mean: below the tables, and in the help."""
+"""Explain the columns of `ringcast perf`, below the tables and in the help."""
 
 THROUGHPUT = """\
 sent/s: all senders together. delivered/s: at the slowest receiver; messages of all senders in

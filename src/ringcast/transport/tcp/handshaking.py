@@ -82,9 +82,8 @@ class Agreement(NamedTuple):
 class Handshaking:
     """The handshakes of `member`, which listens at `listener`. Their sockets are
     watched with `epoll`. `key` is the group's, if it has one, and `identity` is ours,
-    where keys are trusted. In `counters` they count
-    under the names that begin with handshakes or dials, self_connections and
-    accept_errors.
+    where keys are trusted. In `counters` they count under the names that begin with
+    handshakes or dials, self_connections and accept_errors.
 
     Single owner: the polling thread.
     """
