@@ -142,3 +142,21 @@ def test_a_thread_whose_transport_was_closed_under_it_reports_no_fault(caplog):
         channel._closing.on_poll_error(ClosedError("this transport is closed"), polling=False)
         assert channel._state.fault is None
     assert "failed" not in caplog.text
+
+
+@pytest.mark.parametrize("part", ["_sending", "_threads", "_transport", "_publishing"])
+def test_a_step_that_fails_does_not_keep_close(stack, caplog, part):
+    with joined("AB") as (a, b):
+        broken = getattr(a._closing, part)
+        name = "join" if part == "_threads" else "close"
+        step = getattr(broken, name)
+
+        def fail(*args):
+            monkey.undo()
+            step(*args)
+            raise RuntimeError("this step fails")
+
+        with pytest.MonkeyPatch.context() as monkey:
+            monkey.setattr(type(broken), name, fail)
+            assert a.close(PATIENCE) == 0
+        assert a._state.closed and "a step of closing failed" in caplog.text

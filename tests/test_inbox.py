@@ -5,6 +5,7 @@ import gc
 import threading
 from contextlib import closing
 from itertools import islice
+from queue import SimpleQueue
 
 import pytest
 from channels import PATIENCE, STACKS, joined, side_by_side, use_stack
@@ -305,3 +306,22 @@ def test_a_bell_wakes_all_who_wait_and_nobody_stays():
         thread.join(PATIENCE)
     assert woken == [True] * 5 and not bell._waiting
     assert not bell.wait_for(lambda: False, deadline_after(0))
+
+
+def test_a_bell_rings_while_the_garbage_collector_lets_others_come_and_go():
+    bell, allocated = LockFreeCondition(), []
+
+    def come(phase, info):
+        bell.watch(SimpleQueue())
+
+    before = gc.get_threshold()
+    gc.callbacks.append(come)
+    gc.set_threshold(1, 1, 1)               # it runs wherever memory is allocated
+    try:
+        for _ in range(100):
+            allocated.append([])
+            bell.notify_all()               # RuntimeError if it meets a change of the set
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(come)
+    assert len(bell._waiting) >= 100

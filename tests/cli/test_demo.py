@@ -1,6 +1,7 @@
 """The demo runs, and notices when its results differ from what was sent."""
 
 import json
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,10 @@ import pytest
 from processes import ringcast
 
 from ringcast import Address, Batch, ConfigError
-from ringcast.cli.demo import flights
+from ringcast.cli.demo import flights, members, report
 from ringcast.cli.demo.members import DemoPlan, Outcome, Verifier
 from ringcast.cli.demo.pipeline import rows_so_far
-from ringcast.cli.demo.run import DemoRun
+from ringcast.cli.demo.run import STALL_TIMEOUT, DemoError, DemoRun
 from ringcast.journal.offsets import Copy, position
 
 LATE = flights.announcements(1000)
@@ -122,6 +123,33 @@ def test_without_its_data_the_demo_says_what_to_install(monkeypatch):
     flights.lines.cache_clear()
     with pytest.raises(ConfigError, match="pip install"):
         flights.lines()
+
+
+def wait_for(event):
+    event.wait(60)
+
+
+def test_members_that_do_not_end_show_where_they_are(tmp_path, capfd):
+    run = finished(tmp_path)
+    stuck = run.context.Process(target=members.run, args=(wait_for, run.announcer_may_go),
+                                name="publisher-1", daemon=True)
+    stuck.start()
+    run.processes.append(stuck)
+    run.outcomes.pop(0)
+    run.samples.append(report.Sample(0, 9, 8, 7, 0))
+    while not is_handled(stuck.pid, members.SHOW_STACKS):
+        time.sleep(0.01)
+    with run.killing(), pytest.raises(DemoError, match="3 of 4 members are done"):
+        run.check_progress([], STALL_TIMEOUT + 1)
+    shown = capfd.readouterr().err
+    assert "publisher-1:" in shown and "in wait_for" in shown
+
+
+def is_handled(pid, number):
+    """Return whether a process has a handler of a signal, by the mask that the kernel
+    shows."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1
 
 
 @pytest.mark.spark

@@ -115,31 +115,40 @@ class Closing:
     # ----------------------------------------------------------------------- the thread that closes
 
     def _close(self, timeout: float | None, leave: bool, caller: threading.Thread) -> None:
-        """Close the channel, from the thread that closes."""
+        """Close the channel, from the thread that closes. A step that fails does not
+        keep the next ones from being taken, so that nobody waits for them."""
         state = self._state
-        try:
-            self._sending.close()
-            state.release_waiters()
-            if leave and not state.stopped:
-                self._leave()
-        except Exception:
-            log.exception("%s: leaving failed", self._endpoint.local)
-        self.halt(state.fault)
-        if self._driver.seeking is not None:
-            self._driver.seeking.close()
-        self._threads.join(lambda: self._close_by, caller)
-        self._transport.close()
-        self._publishing.close()
-        self._unacked = self._endpoint.num_unacked()
-        if (trace := self._driver.trace) is not None:
-            has_left = leave and state.fault is None and self._endpoint.view is not None
-            trace.close(has_left, self._unacked, *self._driver.clocks())
+        for step in (partial(self._end_sending, leave), lambda: self.halt(state.fault),
+                     self._end_seeking, partial(self._threads.join, lambda: self._close_by, caller),
+                     self._transport.close, self._publishing.close,
+                     partial(self._end_trace, leave)):
+            try:
+                step()
+            except Exception:
+                log.exception("%s: a step of closing failed", self._endpoint.local)
         if self._unacked and timeout != 0:
             log.warning("%s closed with %d messages that some member has not acknowledged",
                         self._endpoint.local, self._unacked)
         log.info("%s is closed", self._endpoint.local)
         state.closed = True
         state.settled.notify_all()
+
+    def _end_sending(self, leave: bool) -> None:
+        """Send nothing more, and leave the group if it is to be left."""
+        self._sending.close()
+        self._state.release_waiters()
+        if leave and not self._state.stopped:
+            self._leave()
+
+    def _end_seeking(self) -> None:
+        if self._driver.seeking is not None:
+            self._driver.seeking.close()
+
+    def _end_trace(self, leave: bool) -> None:
+        self._unacked = self._endpoint.num_unacked()
+        if (trace := self._driver.trace) is not None:
+            has_left = leave and self._state.fault is None and self._endpoint.view is not None
+            trace.close(has_left, self._unacked, *self._driver.clocks())
 
     def _leave(self) -> None:
         """Leave in good order (endpoint.Leaving). This thread takes the turns for that

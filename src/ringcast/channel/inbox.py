@@ -266,7 +266,7 @@ class Inbox:
         return last_view is not None and view is not None and view > last_view
 
     def _first_with_rest(self) -> Outstanding | None:
-        return next((each for each in tuple(self._outstanding)
+        return next((each for each in self._outstanding.copy()
                      if each.state == Outstanding.HAS_REST), None)
 
     def take_some(self, taken: list[Outstanding], last_view: int | None = None) -> bool:
@@ -374,7 +374,7 @@ class Inbox:
         left, because it asks for more; also what threads got from receive() that have
         ended."""
         asker = self.asker()
-        mine = [each for each in tuple(self._outstanding)
+        mine = [each for each in self._outstanding.copy()
                 if each.state >= Outstanding.ABANDONED
                 and (each.owner == asker or (each.is_lent and self.is_gone(each.owner)))]
         for each in mine:

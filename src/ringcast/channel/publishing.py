@@ -137,7 +137,7 @@ class Publishing:
             absent=[each.name for each in view.absent] if view is not None else [],
             slowest=slowest, waiting=[
                 Waiting(dest.name if dest is not None else None, (now - since) / 1e9)
-                for dest, since in tuple(self._sending.waiting.values())],
+                for dest, since in list(self._sending.waiting.values())],
             rates=self._rates(status, now), events=list(self._events), status=status)
 
     def _state_name(self) -> str:

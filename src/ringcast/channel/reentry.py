@@ -78,7 +78,7 @@ class LockFreeCondition:
 
     def notify_all(self) -> None:
         """Make all waiting threads check their conditions again."""
-        for each in tuple(self._waiting):
+        for each in self._waiting.copy():       # no thread can change the set meanwhile
             each.put(None)
 
     def wait_for(self, condition: Callable[[], bool],

@@ -6,9 +6,12 @@ and without a gap. Each has simulated network faults: a layer that discards data
 one that duplicates them and one that reorders them.
 """
 
+import faulthandler
 import multiprocessing as mp
+import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -26,6 +29,7 @@ from ringcast.stacks import fitted
 from ringcast.status import by_name
 
 FAULT_PROBABILITY = 0.01        # that a datagram is duplicated, and that it is reordered
+SHOW_STACKS = signal.SIGUSR1
 TIMEOUT = 100                   # seconds that a member waits for the others
 
 
@@ -124,6 +128,13 @@ class Verifier:
         self.total += len(batch)
         if self.total >= self.expected:
             self.complete.set()
+
+
+def run(target: Callable[..., None], *arguments: Any) -> None:
+    """Run a member in this process, which prints the stacks of its threads when it gets
+    the signal SHOW_STACKS."""
+    faulthandler.register(SHOW_STACKS)
+    target(*arguments)
 
 
 def run_publisher(plan: DemoPlan, number: int, sent: Any,

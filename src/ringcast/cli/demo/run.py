@@ -4,6 +4,7 @@ results with the file."""
 import multiprocessing as mp
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ringcast.audit.verdict import Audit
 
 STALL_TIMEOUT = 90              # seconds without any progress after which the demo gives up
+STACKS_TIME = 0.5               # seconds that a member has to print its stacks
 LOSS = 0.02                     # by default
 MAX_SHOWN = 12                  # rows of the result that are printed
 QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
@@ -167,8 +169,10 @@ class DemoRun:
             (members.run_announcer, (self.plan, self.outbox, self.announcer_may_go, self.queue))]
         targets += [(members.run_publisher, (self.plan, number, self.counts, self.queue))
                     for number in range(self.plan.publishers)]
-        for target, arguments in targets:
-            process = self.context.Process(target=target, args=arguments, daemon=True)
+        names = [self.plan.recorder, self.plan.spark, *self.plan.publisher_names]
+        for name, (target, arguments) in zip(names, targets, strict=True):
+            process = self.context.Process(target=members.run, args=(target, *arguments),
+                                           name=name, daemon=True)
             with held_back():
                 process.start()
             self.processes.append(process)
@@ -222,10 +226,19 @@ class DemoRun:
             if not query.isActive:
                 raise DemoError(f"a streaming query ended: {query.exception()}")
         if idle > STALL_TIMEOUT:
+            self.show_stacks()
             raise DemoError(f"nothing moved for {STALL_TIMEOUT} s: {len(self.outcomes)} of "
                             f"{len(self.plan.names)} members are done, "
                             f"{self.samples[-1].recorded} messages are recorded, "
                             f"{self.samples[-1].in_table} are in the table")
+
+    def show_stacks(self) -> None:
+        """Let the members that still run print where each of their threads is."""
+        for process in self.processes:
+            if process.is_alive():
+                print(f"{process.name}:", file=sys.stderr, flush=True)
+                os.kill(process.pid, members.SHOW_STACKS)
+                time.sleep(STACKS_TIME)
 
     def differences(self) -> list[str]:
         """Return all differences between the results and the file, in words."""
