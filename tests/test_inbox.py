@@ -2,17 +2,18 @@
 needed."""
 
 import gc
+import signal
 import threading
+import time
 from contextlib import closing
 from itertools import islice
-from queue import SimpleQueue
 
 import pytest
 from channels import PATIENCE, STACKS, joined, side_by_side, use_stack
 
 from ringcast import Address, Batch, Channel
 from ringcast.channel.inbox import Inbox, Outstanding
-from ringcast.channel.reentry import LockFreeCondition, deadline_after
+from ringcast.channel.reentry import Alarm, LockFreeCondition, deadline_after
 from ringcast.protocols import frag
 
 A = Address("A", 1)
@@ -308,11 +309,18 @@ def test_a_bell_wakes_all_who_wait_and_nobody_stays():
     assert not bell.wait_for(lambda: False, deadline_after(0))
 
 
+class Deaf:
+    """Hears nothing, and allocates nothing."""
+
+    def ring(self):
+        pass
+
+
 def test_a_bell_rings_while_the_garbage_collector_lets_others_come_and_go():
     bell, allocated = LockFreeCondition(), []
 
     def come(phase, info):
-        bell.watch(SimpleQueue())
+        bell.watch(Deaf())
 
     before = gc.get_threshold()
     gc.callbacks.append(come)
@@ -325,3 +333,28 @@ def test_a_bell_rings_while_the_garbage_collector_lets_others_come_and_go():
         gc.set_threshold(*before)
         gc.callbacks.remove(come)
     assert len(bell._waiting) >= 100
+
+
+def test_a_signal_handler_that_outlasts_a_timeout_does_not_make_it_longer():
+    alarm, late = Alarm(), threading.Event()
+    rescue = threading.Timer(PATIENCE, lambda: (late.set(), alarm.ring()))
+    before = signal.signal(signal.SIGALRM, lambda *_: time.sleep(0.2))
+    rescue.start()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        alarm.sleep(0.1)
+    finally:
+        rescue.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not late.is_set()
+
+
+def test_rings_before_an_alarm_is_heard_count_as_one():
+    alarm = Alarm()
+    alarm.ring()
+    alarm.ring()
+    alarm.sleep(PATIENCE)
+    began = time.monotonic()
+    alarm.sleep(0.01)
+    assert time.monotonic() - began >= 0.01

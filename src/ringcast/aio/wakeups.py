@@ -34,10 +34,6 @@ class AlarmBell(Bell):
             self._is_armed = False
             super().ring()
 
-    def put(self, nothing: None) -> None:
-        """Ring: for the conditions of the channel (reentry.py)."""
-        self.ring()
-
     def silence(self) -> None:
         """Do nothing: only the loop silences this bell."""
 

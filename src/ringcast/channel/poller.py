@@ -13,9 +13,9 @@ the driver checks at once, and takes over a millisecond later.
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import Protocol
+
+from ringcast.channel.reentry import Alarm
 
 PATIENCE = 0.001                        # seconds between two checks of the driver that stands by
 
@@ -42,7 +42,7 @@ class Poller:
         self._caller_waits = False              # a caller waits for the driver to give way
         self._num_visits = 0                    # of callers that have polled
         self._caller_left = threading.Event()   # a caller went away while the driver slept
-        self._handed_back: SimpleQueue[None] = SimpleQueue()    # a caller will not poll soon
+        self._handed_back = Alarm()             # a caller will not poll soon
         self._is_asleep = False
         self._stopped = False
 
@@ -59,8 +59,7 @@ class Poller:
         """Wait until no caller has polled for a while."""
         while not self._stopped:
             visits = self._num_visits
-            with suppress(Empty):
-                self._handed_back.get(timeout=PATIENCE)
+            self._handed_back.sleep(PATIENCE)
             if visits != self._num_visits or self._caller_waits:
                 continue
             if not self._poll_lock.locked():
@@ -100,7 +99,7 @@ class Poller:
         soon: after a millisecond."""
         self.poll_from_caller(done, 0)
         if not done():
-            self._handed_back.put(None)
+            self._handed_back.ring()
 
     def stop(self) -> None:
         """End all turns: make run_driver() and poll_from_caller() return."""

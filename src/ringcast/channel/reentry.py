@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
-from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ringcast.errors import RingcastError
@@ -57,7 +56,30 @@ def refuses_reentry(method: Method[Owner, Parameters, Returned],
 class Listener(Protocol):
     """What a condition tells of a change: in any thread, and in a signal handler."""
 
-    def put(self, nothing: None) -> None: ...
+    def ring(self) -> None: ...
+
+
+class Alarm:
+    """Wakes one thread that sleeps, or the next time that it would. Rings before that
+    count as one.
+
+    It is a lock that is held while there is nothing to wake for, because a lock counts
+    on with what is left of a timeout. A SimpleQueue of Python 3.11 waits for ever if the
+    thread gets no time for longer than the timeout.
+    """
+
+    def __init__(self) -> None:
+        self._quiet = threading.Lock()
+        self._quiet.acquire()
+
+    def ring(self) -> None:
+        """Wake the thread."""
+        with suppress(RuntimeError):                    # it rings already
+            self._quiet.release()
+
+    def sleep(self, seconds: float | None) -> None:
+        """Sleep until it rings, but at most so long; None is for ever."""
+        self._quiet.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
 
 class LockFreeCondition:
@@ -73,19 +95,19 @@ class LockFreeCondition:
         self._waiting: set[Listener] = set()
 
     def watch(self, listener: "Listener") -> None:
-        """Call `listener.put(None)` at each notify_all() from now on."""
+        """Call `listener.ring()` at each notify_all() from now on."""
         self._waiting.add(listener)
 
     def notify_all(self) -> None:
         """Make all waiting threads check their conditions again."""
         for each in self._waiting.copy():       # no thread can change the set meanwhile
-            each.put(None)
+            each.ring()
 
     def wait_for(self, condition: Callable[[], bool],
                  deadline: Callable[[], float | None]) -> bool:
         """Wait for the condition; return False if it does not hold at `deadline()`, by
         time.monotonic(); None is never."""
-        mine: SimpleQueue[None] = SimpleQueue()
+        mine = Alarm()
         try:
             self._waiting.add(mine)
             while not condition():
@@ -93,8 +115,7 @@ class LockFreeCondition:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return False
-                with suppress(Empty):
-                    mine.get(timeout=left)
+                mine.sleep(left)
             return True
         finally:
             self._waiting.discard(mine)
