@@ -144,3 +144,16 @@ def test_every_entry_in_the_documents_is_a_warning_of_the_code():
                for each in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
     there = {text for _, text in warnings()}
     assert entries - there == {each for each in entries if "so it is not let in" in each}
+
+
+class Changing(dict):
+    """A table that another thread changes while the oldest entry is looked for."""
+
+    def __iter__(self):
+        raise RuntimeError("dictionary changed size during iteration")
+
+
+def test_a_line_is_written_whatever_another_thread_writes_meanwhile():
+    rules = Rules()
+    rules.said = Changing({("%s", str(number)): (0.0, 0) for number in range(MOST_CAUSES)})
+    assert rules.filter(line("%s", "one more", at=5.0))

@@ -7,6 +7,7 @@ comes back with every message does not fill a disk.
 """
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 PAUSE = 1.0             # seconds between two lines of one cause
@@ -50,8 +51,9 @@ class Rules(logging.Filter):
             return False
         self.said.pop(cause, None)                      # the oldest come first
         self.said[cause] = record.created, 0
-        while len(self.said) > MOST_CAUSES:
-            del self.said[next(iter(self.said))]
+        with suppress(RuntimeError):                    # another thread changes it, too
+            while len(self.said) > MOST_CAUSES:
+                self.said.pop(next(iter(self.said)), None)
         record.msg, record.args = printable(record.msg), tuple(map(escaped, arguments))
         if dropped:
             record.msg += " (and %d more like this, in the meantime)"
