@@ -144,6 +144,17 @@ def test_a_thread_whose_transport_was_closed_under_it_reports_no_fault(caplog):
     assert "failed" not in caplog.text
 
 
+@pytest.mark.parametrize("deliver", [True, False])
+def test_close_returns_once_the_others_know(stack, deliver):
+    with joined("AB", {"A": {"deliver": deliver}}, leave_timeout=10 * PATIENCE * 1000) as (a, b):
+        a.send(b"1")
+        assert b.receive(PATIENCE).payload == b"1" and b.receive(timeout=0) is None
+        closing = threading.Thread(target=a.close, daemon=True)
+        closing.start()
+        closing.join(PATIENCE)
+        assert not closing.is_alive()
+
+
 @pytest.mark.parametrize("part", ["_sending", "_threads", "_transport", "_publishing"])
 def test_a_step_that_fails_does_not_keep_close(stack, caplog, part):
     with joined("AB") as (a, b):
@@ -160,3 +171,37 @@ def test_a_step_that_fails_does_not_keep_close(stack, caplog, part):
             monkey.setattr(type(broken), name, fail)
             assert a.close(PATIENCE) == 0
         assert a._state.closed and "a step of closing failed" in caplog.text
+
+
+def test_close_in_a_callback_and_outside_do_not_wait_for_each_other(stack):
+    begun, closed = threading.Event(), threading.Event()
+
+    def close_too(batch):
+        begun.set()
+        while not a._state.closing:
+            threading.Event().wait(0.001)
+        a.close(None)
+        closed.set()
+
+    with joined("A", {"A": {"on_message": close_too}}) as (a,):
+        a.send(b"1")
+        assert begun.wait(PATIENCE)
+        closing = threading.Thread(target=a.close, args=(None,), daemon=True)
+        closing.start()
+        closing.join(PATIENCE)
+        assert not closing.is_alive() and closed.wait(PATIENCE)
+
+
+def test_a_later_close_shortens_the_wait_for_a_callback_that_hangs(stack, caplog):
+    hangs = Hangs()
+    with joined("A", {"A": {"on_message": hangs}}) as (a,):
+        a.send(b"1")
+        assert hangs.called.wait(PATIENCE)
+        first = threading.Thread(target=a.close, args=(None,), daemon=True)
+        first.start()
+        while not a._state.stopped:
+            threading.Event().wait(0.001)
+        a.close(0)
+        first.join(PATIENCE)
+        assert not first.is_alive() and "does not end" in caplog.text
+        hangs.may_return.set()

@@ -54,6 +54,7 @@ class Closing:
         # Until when the closing thread waits for acks, by time.monotonic(); None: for
         # ever.
         self._close_by: float | None = None
+        self._closers: set[int | None] = set()      # idents of threads that wait for the end
 
     # ---------------------------------------------------------------------------- who calls close()
 
@@ -81,7 +82,7 @@ class Closing:
     def _begin_to_close(self, timeout: float | None, leave: bool, is_interrupting: bool) -> None:
         """Start a thread that closes the channel, unless there is one. This thread may
         be in a signal handler, and hold locks that closing needs."""
-        by, me = deadline_after(timeout)(), threading.current_thread()
+        by = deadline_after(timeout)()
         inside = self._state.inside
         ticket = False
         try:
@@ -94,7 +95,8 @@ class Closing:
                     self._state.settled.notify_all()
                 return
             self._close_by, self._state.closing = by, True
-            self._threads.make(partial(self._close, timeout, leave, me), "closing").start()
+            self._closers.add(threading.get_ident())
+            self._threads.make(partial(self._close, timeout, leave), "closing").start()
             ticket = False
         except IndexError:                              # another thread took the ticket
             pass
@@ -109,27 +111,25 @@ class Closing:
         than it may take. Return how many messages are not acknowledged."""
         grace = 2 * self._endpoint.config.leave_timeout / 1000 + 2 * GRACE
         longest = None if timeout is None else timeout + grace
+        self._closers.add(threading.get_ident())    # else the closing thread would wait for it
         yield Pause(self._state.settled, lambda: self._state.closed, deadline_after(longest))
         return self._num_unacked()
 
     # ----------------------------------------------------------------------- the thread that closes
 
-    def _close(self, timeout: float | None, leave: bool, caller: threading.Thread) -> None:
+    def _close(self, timeout: float | None, leave: bool) -> None:
         """Close the channel, from the thread that closes. A step that fails does not
         keep the next ones from being taken, so that nobody waits for them."""
         state = self._state
         for step in (partial(self._end_sending, leave), lambda: self.halt(state.fault),
-                     self._end_seeking, partial(self._threads.join, lambda: self._close_by, caller),
+                     self._end_seeking,
+                     partial(self._threads.join, lambda: self._close_by, self._closers),
                      self._transport.close, self._publishing.close,
-                     partial(self._end_trace, leave)):
+                     partial(self._end_trace, leave), partial(self._tell, timeout)):
             try:
                 step()
             except Exception:
                 log.exception("%s: a step of closing failed", self._endpoint.local)
-        if self._unacked and timeout != 0:
-            log.warning("%s closed with %d messages that some member has not acknowledged",
-                        self._endpoint.local, self._unacked)
-        log.info("%s is closed", self._endpoint.local)
         state.closed = True
         state.settled.notify_all()
 
@@ -149,6 +149,12 @@ class Closing:
         if (trace := self._driver.trace) is not None:
             has_left = leave and self._state.fault is None and self._endpoint.view is not None
             trace.close(has_left, self._unacked, *self._driver.clocks())
+
+    def _tell(self, timeout: float | None) -> None:
+        if self._unacked and timeout != 0:
+            log.warning("%s closed with %d messages that some member has not acknowledged",
+                        self._endpoint.local, self._unacked)
+        log.info("%s is closed", self._endpoint.local)
 
     def _leave(self) -> None:
         """Leave in good order (endpoint.Leaving). This thread takes the turns for that
@@ -215,7 +221,8 @@ class Closing:
         if not self._state.stopped:
             with suppress(Exception):
                 self._driver.run_in_turn(partial(self._endpoint.leave, 0))
-        self._close(0, False, threading.current_thread())
+        self._closers.add(threading.get_ident())
+        self._close(0, False)
 
     def disable_after_fork(self) -> None:
         """Close a forked child's copy, without telling anybody and without changing

@@ -8,11 +8,11 @@ so a channel that everybody has forgotten can be collected.
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from ringcast.address import Address
 from ringcast.logs import log
 
+LOOK = 0.05     # seconds between two looks at who closes, and until when
 GRACE = 1.0     # seconds that threads get to end if close() has no time left
 
 
@@ -41,15 +41,17 @@ class Threads:
         """Return a thread that `join` does not wait for; the caller starts it."""
         return threading.Thread(target=target, name=f"{self.name} {role}", daemon=True)
 
-    def join(self, deadline: Callable[[], float | None], caller: threading.Thread) -> None:
-        """Wait until all threads but the caller have ended, at most until `deadline()`,
-        by time.monotonic(); None is for ever. The channel is halted: a thread that a
-        signal kept from starting finds that when it starts, and ends."""
+    def join(self, deadline: Callable[[], float | None], closers: set[int | None]) -> None:
+        """Wait until all threads have ended but those with the idents `closers`, at most
+        until `deadline()`, by time.monotonic(); None is for ever. Both may change
+        meanwhile. The channel is halted: a thread that a signal kept from starting finds
+        that when it starts, and ends."""
         for thread in self.started:
-            if thread is not caller:
+            least = time.monotonic() + GRACE
+            while thread.is_alive() and thread.ident not in closers:
                 end = deadline()
-                with suppress(RuntimeError):            # it has not started yet
-                    thread.join(None if end is None else max(GRACE, end - time.monotonic()))
-                if thread.is_alive():
+                if end is not None and max(end, least) <= time.monotonic():
                     log.warning("%s: thread %r does not end; what it was given is not acknowledged",
                                 self._local, thread.name)
+                    break
+                thread.join(LOOK)
