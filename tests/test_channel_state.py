@@ -199,3 +199,34 @@ def test_what_does_not_fit_is_refused(arguments, words):
 def test_a_callback_must_be_a_function():
     with pytest.raises(TypeError, match="on_state is a function"):
         Channel("g", stack="inproc", on_state=7)
+
+
+def test_an_application_that_goes_on_when_its_state_does_not_come_does_not_keep_close(replicas):
+    goes_on, begun, told = threading.Event(), threading.Event(), []
+
+    def endless():
+        yield bytes(300_000)
+        yield bytes(300_000)
+        goes_on.wait(30)
+        yield b"second"
+
+    def catch(chunks):
+        begun.set()
+        try:
+            list(chunks)
+        except ClosedError as error:
+            told.append(error)
+
+    replicas("A", on_state_request=endless)
+    b = Replica("test_an_application_that_goes_on_when_its_state_does_not_come_does_not_keep_close",
+                "B", "inproc", on_state=catch)
+    connecting = threading.Thread(target=lambda: pytest.raises(ClosedError, b.channel.connect, 30),
+                                  daemon=True)
+    connecting.start()
+    assert begun.wait(30)
+    closing = threading.Thread(target=b.channel.close, args=(None,), daemon=True)
+    closing.start()
+    closing.join(30)
+    goes_on.set()
+    connecting.join(30)
+    assert not closing.is_alive() and told

@@ -172,7 +172,8 @@ class StateCallbacks:
                         self._fail("on_state failed, see the log; open a new channel")
                     return
             news = attempt.next
-            if news is None and self._driver.run_in_turn(partial(self._accept, attempt.number)):
+            if news is None and (self._state.closing or self._driver.run_in_turn(
+                    partial(self._accept, attempt.number))):
                 return
 
     def _accept(self, attempt: int, now: Instant) -> bool:
