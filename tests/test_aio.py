@@ -235,6 +235,22 @@ def test_where_a_stream_ended_can_be_asked():
     run(play())
 
 
+def test_the_collector_may_drop_a_task_that_asks_in_the_middle_of_a_turn():
+    loop = asyncio.new_event_loop()
+    channel = aio.Channel(new_group(), stack="inproc", **QUICK)
+    loop.run_until_complete(channel.connect())
+    asking = channel._channel._asking.finished_of(channel.address.incarnation, None)
+    next(asking)                                        # it waits, as the task would
+    driver = channel._channel._driver
+    turn = threading.Thread(target=driver.run_in_turn, args=(lambda now: asking.close(),),
+                            daemon=True)
+    turn.start()
+    turn.join(PATIENCE)
+    assert not turn.is_alive() and not driver.endpoint.ends.asked
+    loop.run_until_complete(channel.close())
+    loop.close()
+
+
 def test_it_belongs_to_one_loop():
     channel = aio.Channel(new_group(), stack="inproc", **QUICK)
     run(channel.connect())

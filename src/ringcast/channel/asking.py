@@ -37,7 +37,7 @@ class Asking:
             self._state.check_open()
             found = driver.read(partial(self._found, incarnation))
         finally:
-            driver.run_in_turn(partial(ends.stop_asking, incarnation))
+            ends.stop_asking(incarnation)
         if found is None:
             raise AnswerTimeoutError(f"not all members said within {seconds:g} s how far they have "
                                      f"the stream of {incarnation:016x}; give them more time")

@@ -37,7 +37,7 @@ def ask(group, name, incarnation, milliseconds=5000):
     while ends.answers(incarnation) is None and group.now < end:
         group.run(1)
     answers = ends.answers(incarnation)
-    ends.stop_asking(incarnation, member.now)
+    ends.stop_asking(incarnation)
     assert answers is None or ends.deadline() is None
     return answers and {group.incarnations[member].name: taken and tuple(taken)
                         for member, taken in answers.items()}

@@ -66,11 +66,10 @@ class Ends(Layer):
         self.next_ask = now
         self.tick(now)
 
-    def stop_asking(self, incarnation: int, now: Instant) -> None:
-        """Forget a question."""
+    def stop_asking(self, incarnation: int) -> None:
+        """Forget a question. Any thread may call, also the garbage collector in the
+        middle of a turn."""
         self.asked.pop(incarnation, None)
-        if not self.asked:
-            self.next_ask = None
 
     def answers(self, incarnation: int) -> Answers | None:
         """Return what each member of the view has answered; None until there is a view
@@ -85,14 +84,14 @@ class Ends(Layer):
         if self.next_ask is None or now < self.next_ask:
             return
         self.next_ask = now + self.interval
-        for incarnation in self.asked:
+        for incarnation in self.asked.copy():
             if self.answers(incarnation) is None:
                 self.send_control(ASK_END, AskEnd(incarnation), EVERYONE, now)
                 if (mine := self._end(incarnation)) is not None:
                     self._take(self.stack.local.incarnation, mine)
 
     def deadline(self) -> Instant | None:
-        return self.next_ask
+        return self.next_ask if self.asked else None
 
     @takes(END)
     def _on_end(self, sender: int, end: End, now: Instant) -> bool:

@@ -33,7 +33,7 @@ def check_ends(cluster: "Cluster", patience: int) -> None:
     for member in gone:
         for answering, taken in (ends.answers(member.incarnation) or {}).items():
             _check_answer(cluster.incarnations[answering], member, taken)
-        ends.stop_asking(member.incarnation, asker.now)
+        ends.stop_asking(member.incarnation)
 
 
 def _check_answer(member: "Member", sender: "Member", taken: Taken | None) -> None:
