@@ -125,6 +125,8 @@ class Endpoint:
         self.stack.receive(datagrams, now, emptied)
         if refused:
             self.stack.refused(refused, now)
+        if self.leaving is not None:
+            self.leaving.advance(now)
 
     def finish(self, batches: Iterable[Batch], now: Instant) -> bool:
         """Note what the application has finished, so that it can be acknowledged. If

@@ -535,6 +535,10 @@ MUTATIONS = [
     Mutation("LEAVE is said once", "Membership._remind",
              "self.leaving.say(now)", "pass",
              test=CHANGE + "test_a_leave_that_is_lost_is_said_again"),
+    Mutation("a leaver that all have let go waits for its deadline", "Endpoint.receive",
+             "self.leaving.advance(now)", "pass",
+             test="tests/sim/test_member.py::"
+             "test_a_leaver_waits_for_its_acks_and_sees_that_the_others_know"),
     # ---------------------------------------------------------------------------- failure detection
     Mutation("a silent member is suspected without a probe", "Detection._begin_to_probe",
              "self.probing[member] = Probing(times, now, pause)", "self._suspect(member, now)",

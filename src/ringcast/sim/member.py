@@ -133,7 +133,7 @@ class Member:
     def arrive(self, datagram: bytes) -> None:
         """Take a datagram from the network, if the socket has room."""
         if self.transport.arrive(datagram):
-            self.request_turn()
+            self.schedule.request_turn(has_work=False)
 
     def linked(self, other: int) -> None:
         """Note a new connection to another member."""
@@ -234,10 +234,12 @@ class Member:
             return
         now = self.now
         self.schedule.begin_turn()
+        is_due = self.schedule.is_due(now) or not datagrams
         self.endpoint.receive(datagrams, self.transport.take_links(), now,
                               self.transport.take_refused(), self.transport.emptied)
         self.consumer.report_all(now)
-        self.endpoint.tick(now)
+        if is_due:                          # as in Driver.poll
+            self.endpoint.tick(now)
         self.producer.begin(now)
         if self.replica is not None:
             self.replica.push(now)

@@ -19,9 +19,12 @@ class Schedule:
         self.busy_until = 0
         self._alarm: int | None = None          # the earliest alarm that is set
         self._is_requested = False
+        self.has_work = False       # the next turn has work that no deadline tells of
 
-    def request_turn(self) -> None:
-        """Schedule the next turn for when the process is free."""
+    def request_turn(self, has_work: bool = True) -> None:
+        """Schedule the next turn for when the process is free. If it only brings in
+        what arrived, it has no other work."""
+        self.has_work |= has_work
         if not self._is_requested:
             self._is_requested = True
             cluster = self.member.cluster
@@ -35,11 +38,19 @@ class Schedule:
         self._is_requested = False
         member.turn(member.transport.read())
         if member.transport.arrived and member.alive:
-            self.request_turn()
+            self.request_turn(has_work=False)
 
     def begin_turn(self) -> None:
         """Note that a turn begins, which keeps the process busy."""
         self.busy_until = self.member.cluster.now + self.turn_time
+
+    def is_due(self, now: int) -> bool:
+        """Return whether the turn that begins now has more to do than to bring in what
+        arrived, and note that it does that."""
+        deadline = self.member.endpoint.deadline()
+        is_due = self.has_work or (deadline is not None and deadline <= now)
+        self.has_work = False
+        return is_due
 
     def pause(self, nanoseconds: int) -> None:
         """Take no turn for so long, like a stopped process. Its socket fills up, and
