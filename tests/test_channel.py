@@ -154,7 +154,7 @@ def test_decision_12_a_blocked_sender_is_released_by_close():
 
         thread = threading.Thread(target=blocked)
         thread.start()
-        wait_for(lambda: a.status().application.num_blockings == 1)
+        wait_for(lambda: a.status().application.num_blocked == 1)
         a.close(timeout=0.01)
         thread.join(PATIENCE)
         assert failed

@@ -205,3 +205,10 @@ def test_a_later_close_shortens_the_wait_for_a_callback_that_hangs(stack, caplog
         first.join(PATIENCE)
         assert not first.is_alive() and "does not end" in caplog.text
         hangs.may_return.set()
+
+
+def test_a_closed_channel_cannot_be_entered_again(stack):
+    with joined("A") as (a,):
+        a.close()
+        with pytest.raises(ClosedError, match="open a new one"), a:
+            pass

@@ -30,6 +30,7 @@ from ringcast.doctor import (
 )
 from ringcast.protocols.membership.messages import Present
 from ringcast.protocols.security.seal import HEADER, MAGIC, VERSION
+from ringcast.snapshot import Waiting
 from ringcast.statusfile import snapshots
 
 pytestmark = pytest.mark.udp
@@ -92,6 +93,8 @@ def living(**fields):
     ([living(group="other", place="239.1.1.1:7700 on 127.0.0.1")], "two groups", "'other'"),
     ([living(written_at=0)], "process", "takes no turns"),
     ([living(fault="because")], "process", "because"),
+    ([living(slowest="B", waiting=[Waiting(None, 0.5), Waiting(None, 16)])], "application",
+     "has waited 16 s for room to send see whether 'B'"),
     ([snapshot(pid=2**22 + 1)], "process", "is dead"),
     ([living(stack="nakack2-udp")], "stack", "--stack nakack2-udp")])
 def test_a_fault_of_the_members_is_found_and_explained(known, check, words):

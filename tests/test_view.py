@@ -15,3 +15,10 @@ A, B = Address("A", 1), Address("B", 2)
 def test_views_are_equal_if_their_ids_and_members_are(other, is_same):
     view = View(3, (A, B))
     assert operator.eq(view, other) is is_same and operator.ne(view, other) is not is_same
+
+
+def test_in_knows_addresses_and_names_and_a_loop_goes_over_the_members():
+    view = View(3, (A, B))
+    assert A in view and "B" in view
+    assert Address("A", 2) not in view and "C" not in view and 1 not in view
+    assert list(view) == [A, B]

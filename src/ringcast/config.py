@@ -8,7 +8,7 @@ Names that the protocol texts have are the texts' own.
 
 import difflib
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -291,11 +291,20 @@ def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:
     try:
         config = msgspec.convert({**STACKS[stack].defaults, **options}, Config, strict=False)
     except msgspec.ValidationError as error:
-        reason = str(error).replace("$.", "")
-        raise ConfigError(f"{reason}; see ringcast.config.Config for each option's unit "
-                          "and range") from None
+        raise ConfigError(explained(str(error))) from None
     check_xmit_interval(config.xmit_interval, stack)
     return config.fitted(MAX_DATAGRAM)
+
+
+def explained(reason: str) -> str:
+    """Return what msgspec finds wrong with an option, and what to do."""
+    reason = reason.replace("$.", "").replace("`null`", "`None`")
+    name = reason.rpartition("`")[0].rpartition("`")[2]
+    field = next(each for each in msgspec.structs.fields(Config) if each.name == name)
+    choices = get_args(field.type)
+    if choices and isinstance(choices[0], str):
+        return f"{reason}; choose one of {', '.join(map(repr, choices))}"
+    return f"{reason}; the page Reference of the documentation has the unit and range of each"
 
 
 def check_stack(stack: str, names: Collection[str]) -> None:

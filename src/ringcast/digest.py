@@ -13,3 +13,7 @@ class Digest(dict[Address, int]):
         """Return the digest of `{"name#incarnation": seqno}`, the form that journals
         keep. ValueError if a key is no member address."""
         return cls({Address.parse(sender): seqno for sender, seqno in seqnos.items()})
+
+    def to_names(self) -> dict[str, int]:
+        """Return it in the form that `from_names` takes, to be kept in a file."""
+        return {str(sender): seqno for sender, seqno in self.items()}

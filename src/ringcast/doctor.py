@@ -45,6 +45,7 @@ QUICK_CLOCKS = {"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_
 TIME_ERROR = 5                                  # of adjtimex(2): nothing keeps the clock right
 LARGEST_PACKET = MAX_DATAGRAM + UDP_HEADERS     # of IPv4, as loopback has them
 ETHERNET_PACKET = 1_500
+BLOCKED = 1.0                                   # seconds for which a send waits; more is not usual
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -347,6 +348,10 @@ def check_lives(mine: Iterable[Snapshot]) -> Iterator[Finding]:
             yield Finding("terms", "fault",
                           f"{each.name!r} has refused members with other options or another stack",
                           "the log of those members names what differs")
+        if (blocked := max((send.seconds for send in each.waiting), default=0)) > BLOCKED:
+            yield Finding("application", "warning",
+                          f"{each.name!r} has waited {blocked:.0f} s for room to send",
+                          f"see whether {each.slowest or 'some member'!r} takes its messages")
         if counts.delivery.num_undelivered >= each.max_undelivered:
             yield Finding("application", "warning",
                           f"the application of {each.name!r} has {each.max_undelivered:,} "

@@ -386,6 +386,9 @@ class ApplicationStatus(Section):
     num_blockings: Annotated[int, Count(
         "calls", "calls of send that had to wait",
         "Grows: this member sends faster than the slowest member takes.")] = 0
+    num_blocked: Annotated[int, Now(
+        "calls", "calls of send that wait for room now",
+        "Not 0 for long: some member does not take its messages; `ringcast top` names it.")] = 0
     num_callback_errors: Annotated[int, Count(
         "callbacks", "callbacks that raised", "Not 0: the log has the tracebacks.")] = 0
 

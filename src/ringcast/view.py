@@ -1,6 +1,6 @@
 """Who is in the group, as one member sees it (MCAST.txt, "On reception of view V")."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -22,7 +22,8 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
     - `observers`: members for which nobody waits. They come last in `members`.
 
     Two views with the same id have the same members in the same order, so views are
-    equal if these are. `address in view` tests whether an Address is a member.
+    equal if these are. `in` tests whether an Address or a name is one of a member, and a
+    loop goes over the members.
     """
 
     id: int
@@ -55,7 +56,10 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
         return hash(self.id)
 
     def __contains__(self, member: object) -> bool:
-        return member in self.members
+        return member in self.members or member in self.names
+
+    def __iter__(self) -> Iterator[Address]:
+        return iter(self.members)
 
     def __len__(self) -> int:
         return len(self.members)

@@ -98,7 +98,7 @@ class Channel:
         return unacked
 
     async def __aenter__(self) -> Self:
-        self._channel._state.check_not_forked()
+        self._channel._state.check_open()
         return self if self._channel._endpoint.view is not None else await self.connect()
 
     def __repr__(self) -> str:

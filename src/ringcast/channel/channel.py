@@ -318,7 +318,7 @@ class Channel(SendPort):
         return self._closing.close(timeout, leave)
 
     def __enter__(self) -> Self:
-        self._state.check_not_forked()
+        self._state.check_open()
         return self if self._endpoint.view is not None else self.connect()
 
     def __exit__(self, *exc_info: object) -> None:
@@ -643,6 +643,7 @@ class Channel(SendPort):
         status = Status(transport=self._transport.status(), seal=self._transport.seal_status())
         self._endpoint.describe(status)
         status.application.num_blockings = self._sending.num_blockings
+        status.application.num_blocked = len(self._sending.waiting)
         status.application.num_callback_errors = (
             self._callbacks.num_errors + self._callbacks.state_calls.num_errors)
         return status

@@ -46,7 +46,8 @@ def names(text: str) -> list[str]:
 Settings = Annotated[list[str] | None, typer.Option(
     "--set", metavar="NAME=VALUE",
     help="An option of the group, e.g. port=7701 or xmit_interval=20; repeat for more. "
-         "ringcast.config.Config has all options with their units, defaults and ranges.")]
+         "The page Reference of the documentation has all options with their units, defaults "
+         "and ranges.")]
 
 
 def check_networked(stack: str) -> str:
