@@ -535,6 +535,9 @@ MUTATIONS = [
     Mutation("LEAVE is said once", "Membership._remind",
              "self.leaving.say(now)", "pass",
              test=CHANGE + "test_a_leave_that_is_lost_is_said_again"),
+    Mutation("a view tells of a stream that was given up as if all had come", "Flush._give_up",
+             "self.given_up[gone.stream.sender] = gone.ring.hd", "pass",
+             test="tests/sim/test_seeds.py::test_what_failed_once_stays_mended[nakack2-udp-408]"),
     Mutation("a leaver that all have let go waits for its deadline", "Endpoint.receive",
              "self.leaving.advance(now)", "pass",
              test="tests/sim/test_member.py::"

@@ -117,6 +117,8 @@ class Flush:
         self.pending: deque[Pending] = deque()      # views that the application has not seen
         self.is_view_next = False                   # one waits only for Effects of its own
         self.departed: dict[int, Departed] = {}     # by incarnation, those gone first at first
+        # Of which a rest was given up: what the application has of them.
+        self.given_up: dict[Address, Seqno] = {}
         self.fetching = Fetching(layer, self.departed)
         self.ended = Ended()                        # what became of them, for who asks later
 
@@ -353,6 +355,10 @@ class Flush:
             precedes(stream.ring.hd, cut) for stream, cut in pending.cuts.items())
 
     def _show(self, view: View) -> None:
+        told = {member: self.given_up.pop(member) for member in view.departed
+                if member in self.given_up}
+        if told:
+            view = msgspec.structs.replace(view, departed=view.departed | told)
         self.layer.stack.effects.views.append(view)
         self.shown, self.view_id = view, view.id
 
@@ -437,7 +443,9 @@ class Flush:
         if self.layer.receiving and not gone.is_delivered:
             undelivered = (gone.cut - gone.ring.hd) % MODULUS
             self.layer.counters.num_gone_undelivered += undelivered
-            if self.layer.observing is not None:
+            if self.layer.observing is None:
+                self.given_up[gone.stream.sender] = gone.ring.hd
+            else:
                 self.layer.observing.skip(gone, gone.cut)       # and is told before the view
         for pending in self.pending if self.layer.observing is None else ():
             pending.cuts.pop(gone.stream, None)
