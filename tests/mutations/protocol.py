@@ -538,6 +538,11 @@ MUTATIONS = [
     Mutation("a view tells of a stream that was given up as if all had come", "Flush._give_up",
              "self.given_up[gone.stream.sender] = gone.ring.hd", "pass",
              test="tests/sim/test_seeds.py::test_what_failed_once_stays_mended[nakack2-udp-408]"),
+    Mutation("as many streams are held as the last view has members", "Flush.install",
+             "self.largest = max(self.largest, len(layer.members))",
+             "self.largest = len(layer.members)",
+             test="tests/sim/test_seeds.py::"
+             "test_what_failed_once_with_these_settings_stays_mended[settings4-8]"),
     Mutation("a leaver that all have let go waits for its deadline", "Endpoint.receive",
              "self.leaving.advance(now)", "pass",
              test="tests/sim/test_member.py::"

@@ -119,6 +119,7 @@ class Flush:
         self.departed: dict[int, Departed] = {}     # by incarnation, those gone first at first
         # Of which a rest was given up: what the application has of them.
         self.given_up: dict[Address, Seqno] = {}
+        self.largest = 0            # members of the largest view since one was settled
         self.fetching = Fetching(layer, self.departed)
         self.ended = Ended()                        # what became of them, for who asks later
 
@@ -195,7 +196,7 @@ class Flush:
         cuts = self._end_streams(agreed) if layer.members and layer.receiving else {}
         self._lower_cuts({stream: cut for stream, cut in cuts.items()
                           if stream.sender.incarnation in stay})
-        most_departed = max(MOST_DEPARTED, len(layer.members))
+        self.largest = max(self.largest, len(layer.members))
         for member in [member for member in layer.members if member not in stay]:
             self._depart(member, agreed)
             layer.forget(member)
@@ -206,7 +207,7 @@ class Flush:
         self.cuts = {window.stream: cuts[window.stream] for window in windows.values()
                      if window.stream in cuts}
         self._drop_void()
-        self._bound(most_departed)
+        self._bound(max(MOST_DEPARTED, self.largest))
         layer.members, layer.view_id = members, view.id
         layer.observers = frozenset(member.incarnation for member in view.observers) - {local}
         self.reported = self.frozen = None
@@ -404,6 +405,7 @@ class Flush:
         """Deliver of new members, too. If the view `is_released`, hold nothing for
         others any more; what is complete is still delivered."""
         self.unsettled.clear()
+        self.largest = 0
         self.layer.stack.effects.arrived = True
         if not is_released:
             return
