@@ -10,7 +10,10 @@ The key of the file NAME.pub may use the name NAME, and names that begin with NA
 `/`. Keys are Ed25519, written as OpenSSH does: `ssh-keygen -t ed25519` makes them too.
 
 The folder is read when a member starts, and again within LOOK when something in it has
-changed. So a key that was added is trusted soon, and one that was removed is not.
+changed. So a key that was added is trusted soon, and one that was removed is not. A
+file that is there and cannot be read for a while, because the process has too many open
+files, say, takes no trust away: its key stays as it was, and the next look reads it
+again.
 """
 
 import os
@@ -33,14 +36,20 @@ LONGEST_NAME = 40                       # bytes; there is room for what comes be
 LONGEST = 4096                          # bytes of a file
 MOST_KEYS = 1024                        # public keys in a folder
 LOOK = 1_000_000_000                    # nanoseconds between two looks at the folder
-Stamps = dict[str, tuple[int, int, int]]
+Stamps = dict[str, tuple[int, ...]]
+
+
+class UnreadableError(ConfigError):
+    """A file is there, and cannot be read now."""
 
 
 class Trusted(NamedTuple):
-    """What is in a folder: the names of each public key, and what could not be read."""
+    """What is in a folder: the names of each public key, and what is wrong with files,
+    as far as it was not said before."""
 
     names: dict[bytes, frozenset[str]]
-    faults: list[str]
+    faults: list[str]                   # of files whose keys are not trusted
+    unread: list[str]                   # of those whose keys are trusted as they were
 
 
 class Folder:
@@ -52,23 +61,23 @@ class Folder:
             raise TypeError(f"trust is the path of a folder, not {type(trust).__name__}")
         require_cryptography("trust=")
         self.path = Path(trust)
-        self.stamps = self._look()
-        is_fixed = os.statvfs(self.path).f_flag & os.ST_RDONLY
-        if self.path.stat().st_mode & stat.S_IWOTH and not is_fixed:
-            raise ConfigError(f"everybody on this machine can put keys into {str(self.path)!r}; "
-                              "look at what is there, and `chmod o-w` the folder")
-        private = [name for name in self.stamps if name.endswith(PRIVATE)]
+        self.stamps: Stamps = {}                        # of what was read
+        self.keys: dict[str, bytes] = {}                # by file
+        self.unread: dict[str, str] = {}                # what is wrong now, by file
+        self.is_full = False
+        self.names: dict[bytes, frozenset[str]] = {}
+        stamps = self._look()
+        private = [name for name in stamps if name.endswith(PRIVATE)]
         if len(private) != 1:
             found = f"{len(private)} private keys" if private else "no private key"
             raise ConfigError(f"trust={str(trust)!r} has {found}; it must have exactly one, this "
                               "member's own, which `ringcast trust new` makes")
         self.own = private[0].removesuffix(PRIVATE)
         self.private = read_private(self.path / private[0])
-        found_keys = self.read()
+        self.key = self.private.public_key().public_bytes_raw()
+        found_keys = self._read_changed(stamps)
         if found_keys.faults:
             raise ConfigError(found_keys.faults[0])
-        self.names = found_keys.names
-        self.key = self.private.public_key().public_bytes_raw()
         if self.own not in self.names.get(self.key, ()):
             raise ConfigError(f"{self.path / private[0]} is not the private key of {self.own}"
                               f"{PUBLIC}, which has to be in the same folder")
@@ -76,43 +85,65 @@ class Folder:
     def _look(self) -> Stamps:
         """Return what changes if a file does."""
         try:
+            is_fixed = os.statvfs(self.path).f_flag & os.ST_RDONLY
+            is_open = self.path.stat().st_mode & stat.S_IWOTH and not is_fixed
             with os.scandir(self.path) as entries:
-                found = [entry for entry in entries if entry.name.endswith((PUBLIC, PRIVATE))
-                         and not entry.name.startswith(".")]
-                return {entry.name: (status.st_mtime_ns, status.st_ino, status.st_size)
-                        for entry in found for status in [entry.stat()]}
+                found = {entry.name: _stamp(entry) for entry in entries
+                         if entry.name.endswith((PUBLIC, PRIVATE))
+                         and not entry.name.startswith(".")}
         except OSError as error:
             raise ConfigError(f"trust={str(self.path)!r} cannot be read: {error.strerror}; give "
                               "the folder that `ringcast trust new` made") from None
-
-    def read(self) -> Trusted:
-        """Read the public keys, without those that are not good."""
-        names: dict[bytes, set[str]] = {}
-        faults: list[str] = []
-        for file in sorted(self.stamps):
-            if not file.endswith(PUBLIC):
-                continue
-            try:
-                key = read_public(self.path / file)
-            except ConfigError as error:
-                faults.append(str(error))
-            else:
-                names.setdefault(key, set()).add(file.removesuffix(PUBLIC))
-        if len(names) > MOST_KEYS:
-            faults.append(f"trust={str(self.path)!r} has {len(names)} public keys; at most "
-                          f"{MOST_KEYS} are read")
-            names = dict(list(names.items())[:MOST_KEYS])
-        return Trusted({key: frozenset(of_key) for key, of_key in names.items()}, faults)
+        if is_open:
+            raise ConfigError(f"everybody on this machine can put keys into {str(self.path)!r}; "
+                              "look at what is there, and `chmod o-w` the folder")
+        return found
 
     def changed(self) -> Trusted | None:
         """Return what is in the folder, if it has changed since it was read."""
         stamps = self._look()
-        if stamps == self.stamps:
-            return None
-        self.stamps = stamps
-        found = self.read()
-        self.names = found.names
-        return found
+        return None if stamps == self.stamps else self._read_changed(stamps)
+
+    def _read_changed(self, stamps: Stamps) -> Trusted:
+        """Read the public keys whose files have changed. The stamps of those that
+        cannot be read are not kept, so the next look reads them again."""
+        keys: dict[str, bytes] = {}
+        faults: list[str] = []
+        unread: dict[str, str] = {}
+        for file in sorted(stamps):
+            if not file.endswith(PUBLIC):
+                continue
+            try:
+                if stamps[file] != self.stamps.get(file):
+                    keys[file] = read_public(self.path / file)
+                    continue
+            except UnreadableError as error:
+                unread[file] = str(error)
+            except ConfigError as error:
+                faults.append(str(error))
+                continue
+            if file in self.keys:
+                keys[file] = self.keys[file]
+        new = {file: fault for file, fault in unread.items() if self.unread.get(file) != fault}
+        faults += [fault for file, fault in new.items() if file not in keys]
+        self.stamps = {file: stamp for file, stamp in stamps.items() if file not in unread}
+        self.keys, self.unread = keys, unread
+        faults += self._name(keys)
+        return Trusted(self.names, faults, [fault for file, fault in new.items() if file in keys])
+
+    def _name(self, keys: dict[str, bytes]) -> list[str]:
+        """Note the names of keys. Of too many take our own first, and those that were
+        trusted. Return what is wrong with it."""
+        names: dict[bytes, set[str]] = {}
+        for file, key in keys.items():
+            names.setdefault(key, set()).add(file.removesuffix(PUBLIC))
+        order = sorted(names, key=lambda key: (key != self.key, key not in self.names))
+        was_full, self.is_full = self.is_full, len(order) > MOST_KEYS
+        self.names = {key: frozenset(names[key]) for key in order[:MOST_KEYS]}
+        if not self.is_full or was_full:
+            return []
+        first = min(names[order[MOST_KEYS]])
+        return [f"{self.path / first}{PUBLIC} is a key too many: at most {MOST_KEYS} are read"]
 
     def name(self, name: str) -> str:
         """Return a name for a member with our key: this one, if we may use it, else one
@@ -130,6 +161,16 @@ class Folder:
 
 
 # ----------------------------------------------------------------------------------- files
+
+def _stamp(entry: os.DirEntry[str]) -> tuple[int, ...]:
+    """Return what changes if a file does, or who may read and write it. Empty, if there
+    is nothing to see: to read it shows why."""
+    try:
+        status = entry.stat()
+    except OSError:
+        return ()
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size, status.st_mode)
+
 
 def read_public(path: Path) -> bytes:
     """Return the public key in a file."""
@@ -172,11 +213,15 @@ def read_private(path: Path) -> "Ed25519PrivateKey":
 
 def _read(path: Path, is_private: bool = False) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             mode = os.fstat(file.fileno()).st_mode
-            text = file.read(LONGEST + 1)
-    except OSError as error:
+            text = file.read(LONGEST + 1) if stat.S_ISREG(mode) else b""
+    except FileNotFoundError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"{path} is not a regular file")
     if is_private and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(f"others can read or write {path}; make a new key, since they may have "
                           "this one, or `chmod 600` the file if nobody can")
@@ -186,6 +231,11 @@ def _read(path: Path, is_private: bool = False) -> bytes:
     if len(text) > LONGEST:
         raise ConfigError(f"{path} is too large for a key")
     return text
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; wait for nobody, if it is a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 # ----------------------------------------------------------------------------------- changes

@@ -102,6 +102,7 @@ THREATS = "tests/security/test_threats.py::"
 SEAL = "tests/security/test_seal.py::"
 KEYS = "tests/security/test_view_keys.py::"
 TRUST = "tests/security/test_trust.py::"
+FOLDER = "tests/security/test_trust_folder.py::"
 FORMER = "tests/security/test_former.py::"
 HANDSHAKE = "tests/transport/test_tcp_handshake.py::"
 FLUSH = "tests/protocols/multicast/test_flush.py::"
@@ -787,6 +788,16 @@ MUTATIONS = [
              "identity is not None and not identity.believes(_signed_record(raw, before), proof, "
              "now)", "False",
              test=TRUST + "test_a_handshake_of_somebody_without_a_trusted_key_is_refused"),
+    Mutation("trust no more what cannot be read for a while", "Folder._read_changed",
+             "unread[file] = str(error)", "unread[file] = str(error)\n                continue",
+             test=FOLDER + "test_a_file_that_cannot_be_read_for_a_while_takes_no_trust_away"),
+    Mutation("read once what could not be read", "Folder._read_changed",
+             "if file not in unread}", "}",
+             test=FOLDER + "test_a_file_that_cannot_be_read_for_a_while_takes_no_trust_away"),
+    Mutation("see not who may write a key", "_stamp",
+             "status.st_ctime_ns, status.st_ino, status.st_size, status.st_mode",
+             "status.st_ino, status.st_size",
+             test=FOLDER + "test_a_key_is_read_again_after_the_chmod_that_the_log_asks_for"),
     # ----------------------------------------------------------------------------- keys of views
     Mutation("the key of the former view still seals", "Seal.rekey",
              "self._in_view is None or self._in_view.tag != present.tag", "self._in_view is None",

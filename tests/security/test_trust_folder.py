@@ -1,5 +1,6 @@
 """Where trusted keys come from, and `ringcast trust`."""
 
+import errno
 import json
 import os
 import stat
@@ -7,10 +8,11 @@ import subprocess
 
 import pytest
 from channels import new_group
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from processes import RINGCAST
 from trust_folders import folders
 
-from ringcast import Channel, ConfigError
+from ringcast import Channel, ConfigError, trust as trusts
 from ringcast.trust import Folder, add_key, fingerprint, new_key, read_private, remove_key
 
 RSA = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC5pFaoEzZvRDsjf7+qSaeDT0XQ4qYmJIiHY2Gp1NaPq4fKjsRj"
@@ -124,6 +126,113 @@ def test_a_folder_is_read_again_when_a_file_in_it_has_changed(folder):
     assert list(found.names) == [found.key]
     with pytest.raises(ConfigError, match="cannot be removed: No such file"):
         remove_key(folder, "nobody")
+
+
+def names(folder):
+    return sorted(name for of_key in folder.names.values() for name in of_key)
+
+
+def test_a_key_is_read_again_after_the_chmod_that_the_log_asks_for(folder):
+    found = Folder(folder)
+    (folder / "radar.pub").chmod(0o646)
+    assert "everybody on this machine can write" in found.changed().faults[0]
+    assert names(found) == ["tower"]
+    (folder / "radar.pub").chmod(0o644)
+    assert found.changed().faults == [] and names(found) == ["radar", "tower"]
+    assert found.changed() is None
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.ESTALE, errno.EACCES],
+                         ids=errno.errorcode.get)
+def test_a_file_that_cannot_be_read_for_a_while_takes_no_trust_away(folder, monkeypatch, code):
+    """It is read again at the next look, also if it has not changed since. A key that
+    nobody has read yet is not trusted before."""
+    found = Folder(folder)
+    add_key(folder, "again", (folder / "radar.pub").read_text())
+    (folder / "radar.pub").touch()
+
+    def fail(path, flags):
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trusts, "_open_at_once", fail)
+        changed = found.changed()
+        assert names(found) == ["radar", "tower"] and changed.names == found.names
+        assert [len(changed.faults), len(changed.unread)] == [1, 1]
+        assert "again.pub cannot be read" in changed.faults[0]
+        assert "radar.pub cannot be read" in changed.unread[0]
+        assert found.changed() == (found.names, [], [])         # this is said once
+    assert found.changed() == (found.names, [], [])
+    assert names(found) == ["again", "radar", "tower"] and found.changed() is None
+    remove_key(folder, "radar")
+    assert names(found) == ["again", "radar", "tower"]
+    found.changed()
+    assert names(found) == ["again", "tower"]
+
+
+def test_a_link_that_leads_nowhere_hides_nothing_else(folder):
+    found = Folder(folder)
+    (folder / "old.pub").symlink_to("nowhere")
+    remove_key(folder, "radar")
+    changed = found.changed()
+    assert "old.pub cannot be read: No such file" in changed.faults[0]
+    assert names(found) == ["tower"] and found.changed() is None
+    with pytest.raises(ConfigError, match=r"old.pub cannot be read: No such file"):
+        Folder(folder)
+
+
+def test_a_key_whose_link_leads_nowhere_any_more_is_not_trusted(folder):
+    (folder / "radar.pub").rename(folder / "radar.key.of")
+    (folder / "radar.pub").symlink_to("radar.key.of")
+    found = Folder(folder)
+    assert names(found) == ["radar", "tower"]
+    (folder / "radar.key.of").unlink()
+    assert len(found.changed().faults) == 1 and names(found) == ["tower"]
+
+
+def test_a_pipe_is_no_key_and_nobody_waits_for_it(folder):
+    found = Folder(folder)
+    os.mkfifo(folder / "pipe.pub")
+    assert "pipe.pub is not a regular file" in found.changed().faults[0]
+    assert names(found) == ["radar", "tower"]
+
+
+def test_a_folder_that_everybody_can_write_later_brings_no_key(folder):
+    """Nor takes one away, until somebody has looked."""
+    found, text = Folder(folder), (folder / "radar.pub").read_text()
+    folder.chmod(0o757)
+    add_key(folder, "evil", text)
+    remove_key(folder, "radar")
+    with pytest.raises(ConfigError, match="everybody on this machine can put keys into"):
+        found.changed()
+    assert names(found) == ["radar", "tower"]
+    folder.chmod(0o755)
+    found.changed()
+    assert names(found) == ["evil", "tower"]
+
+
+def test_of_too_many_keys_our_own_and_those_that_were_trusted_stay(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(trusts, "MOST_KEYS", 3)
+    found = Folder(folder)
+    for name in ("a", "b", "zebra"):
+        add_key(folder, name, new_key(tmp_path / f"of {name}", name))
+    changed = found.changed()
+    assert names(found) == ["a", "radar", "tower"] and len(changed.faults) == 1
+    assert "b.pub is a key too many: at most 3 are read" in changed.faults[0]
+    remove_key(folder, "a")
+    assert found.changed().faults == [] and names(found) == ["b", "radar", "tower"]
+    for name in ("radar", "zebra", "tower"):
+        remove_key(folder, name)
+    found.changed()
+    assert names(found) == ["b"]
+    add_key(folder, "a", (tmp_path / "of a" / "a.pub").read_text())
+    add_key(folder, "c", new_key(tmp_path / "of c", "c"))
+    add_key(folder, "tower", found.private.public_key().public_bytes(
+        Encoding.OpenSSH, PublicFormat.OpenSSH).decode())
+    found.changed()
+    assert names(found) == ["a", "b", "tower"]
+    with pytest.raises(ConfigError, match=r"c.pub is a key too many"):
+        Folder(folder)
 
 
 def test_a_member_has_a_name_of_its_key(folder):

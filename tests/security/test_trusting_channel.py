@@ -1,5 +1,6 @@
 """Groups that trust keys, over real transports."""
 
+import errno
 import logging
 from contextlib import closing
 
@@ -10,7 +11,7 @@ from processes import wait_for
 from sealed_commands import check_commands
 from trust_folders import folders
 
-from ringcast import Channel, JoinTimeoutError, Succession
+from ringcast import Channel, JoinTimeoutError, Succession, trust as trusts
 from ringcast.cli.demo.members import DemoPlan
 from ringcast.outbox.publisher import channel_factory
 from ringcast.secret import write_secret
@@ -103,6 +104,27 @@ def test_a_folder_that_is_gone_for_a_while_changes_nothing(stack, tmp_path, capl
         a.send(b"x")
         assert b.receive(PATIENCE).payload == b"x" and len(a.view) == 2
     assert caplog.text.count("the keys that were there are trusted until it is back") == 1
+
+
+def test_a_key_that_cannot_be_read_for_a_while_stays_trusted(stack, tmp_path, caplog, monkeypatch):
+    """The log says so once."""
+    trust, looks = folders(tmp_path, "AB"), []
+
+    def fail(path, flags):
+        looks.append(path)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with joined("AB", {name: {"trust": trust[name]} for name in "AB"}) as (a, b):
+        with monkeypatch.context() as patch:
+            patch.setattr(trusts, "_open_at_once", fail)
+            (trust["A"] / "B.pub").touch()
+            for number in range(3):
+                a._transport._look_at = 0
+                wait_for(lambda number=number: len(looks) > number)
+        a.send(b"x")
+        assert b.receive(PATIENCE).payload == b"x" and len(a.view) == 2
+    said = "B.pub cannot be read: Too many open files; the key that was there is trusted until"
+    assert caplog.text.count(said) == 1
 
 
 def test_no_private_key_is_in_what_a_member_says_of_itself(tmp_path, caplog):

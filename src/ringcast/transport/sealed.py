@@ -105,6 +105,8 @@ class SealedTransport:
         if found is not None:
             for fault in found.faults:
                 log.warning("%s; it is not trusted", fault)
+            for fault in found.unread:
+                log.warning("%s; the key that was there is trusted until it can be read", fault)
             with self._sealing:
                 self._seal.retrust(found.names)
 
