@@ -721,7 +721,7 @@ MUTATIONS = [
              "(is_answer or is_question) and not", "not",
              test=TRUST + "test_what_concerns_others_is_not_checked"),
     Mutation("a key speaks for a process of another one", "Seal._is_believed",
-             "proved is not None and proved.key != hello.proof[:IDENTITY_SIZE]", "False",
+             "self.identity.may_be(sender, hello.proof)", "True",
              test=TRUST
              + "test_nobody_speaks_in_the_name_of_a_process_that_has_proved_another_key"),
     Mutation("a signature serves all groups and secrets", "_signed_hello", "+ key + raw", "+ raw",
@@ -785,9 +785,12 @@ MUTATIONS = [
     Mutation("a root takes no secret", "Keys.of_process", "self._senders + key", "key",
              test=TRUST + "test_what_opens_the_datagrams_of_a_process_takes_the_secret_too"),
     Mutation("take a record of TCP that nobody trusted has signed", "decode",
-             "identity is not None and not identity.believes(_signed_record(raw, before), proof, "
-             "now)", "False",
+             "and identity.believes(_signed_record(raw, before), proof, now)", "",
              test=TRUST + "test_a_handshake_of_somebody_without_a_trusted_key_is_refused"),
+    Mutation("take a record of TCP in the name of a process of another key", "decode",
+             "identity.may_be(member, proof)", "True",
+             test=TRUST
+             + "test_no_handshake_is_taken_in_the_name_of_a_process_that_has_proved_another_key"),
     Mutation("trust no more what cannot be read for a while", "Folder._read_changed",
              "unread[file] = str(error)", "unread[file] = str(error)\n                continue",
              test=FOLDER + "test_a_file_that_cannot_be_read_for_a_while_takes_no_trust_away"),

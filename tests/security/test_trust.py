@@ -471,6 +471,17 @@ def test_a_handshake_of_somebody_without_a_trusted_key_is_refused():
         assert decode(damaged, 7, b"before", b"k", identity("b")) is None
 
 
+def test_no_handshake_is_taken_in_the_name_of_a_process_that_has_proved_another_key():
+    """Else who has a key gets the link to another member's process."""
+    ours = identity("a")
+    record = Record(Kind.PROPOSE, 2, 1000, ("127.0.0.1", 7700), bytes(16))
+    said = {name: encode(7, record, b"before", b"k", identity(name)) for name in "bc"}
+    assert decode(said["c"], 7, b"before", b"k", ours) == record    # nobody knows better yet
+    ours.proved[2] = identities.Proved(key_of("b"), bytes(32))
+    assert decode(said["c"], 7, b"before", b"k", ours) is None
+    assert decode(said["b"], 7, b"before", b"k", ours) == record
+
+
 def test_what_was_signed_for_one_purpose_proves_nothing_for_another():
     """A HELLO as a record of TCP, and the other way round."""
     a, b = pair()

@@ -77,6 +77,12 @@ class Identity:
             return False
         return True
 
+    def may_be(self, member: int, proof: bytes) -> bool:
+        """Return whether a process may have the key of this proof: it has not proved
+        another one."""
+        proved = self.proved.get(member)
+        return proved is None or proved.key == proof[:IDENTITY_SIZE]
+
     def names(self, key: bytes) -> frozenset[str]:
         """Return the names of a key; none, if it is not trusted."""
         return self.trusted.get(key, frozenset())

@@ -396,12 +396,9 @@ class Seal:
     def _is_believed(self, sender: int, hello: Hello, now: int) -> bool:
         """Return whether somebody whom we trust has signed a HELLO, where it has to be;
         and not in the name of a process that has proved another key."""
-        if self.identity is None:
-            return True
-        proved = self.identity.proved.get(sender)
-        if proved is not None and proved.key != hello.proof[:IDENTITY_SIZE]:
-            return False
-        return self.identity.believes(hello.said, hello.proof, now)
+        return self.identity is None or (
+            self.identity.may_be(sender, hello.proof)
+            and self.identity.believes(hello.said, hello.proof, now))
 
     def _is_news(self, sender: int, epoch: int, hello: Hello) -> bool:
         """Return whether we do not open yet what a sender seals now."""

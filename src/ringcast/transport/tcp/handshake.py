@@ -38,11 +38,11 @@ connection for control takes the place of a former one.
 A record has a check, which covers also the record of the other side that it answers,
 and each side puts a *nonce* that it has just drawn into its first record. In a group
 with a secret the check needs a key, so nobody else can make a record, and one that was
-recorded answers nothing. Where keys are trusted, the record is signed, too, and what
-nobody trusts has signed is no record. In a group without either, anybody may propose in
-another member's name. While a link is up, its acceptor takes a proposal only from the
-host where that link ends (handshaking.py); another host would have to take over that
-host's address as well.
+recorded answers nothing. Where keys are trusted, the record is signed, too. One that
+nobody trusted has signed is no record, nor one in the name of a process that has proved
+another key. In a group without either, anybody may propose in another member's name.
+While a link is up, its acceptor takes a proposal only from the host where that link
+ends (handshaking.py); another host would have to take over that host's address as well.
 
 One case remains: a side has switched to a connection that the other side has closed. It
 reads the end of the connection, and dials again. If a side has forgotten its numbers
@@ -125,7 +125,9 @@ def decode(raw: bytes, group: int, before: bytes = b"", key: bytes = b"",
         return None
     if not member or number > HIGHEST:
         return None
-    if identity is not None and not identity.believes(_signed_record(raw, before), proof, now):
+    if identity is not None and not (
+            identity.may_be(member, proof)
+            and identity.believes(_signed_record(raw, before), proof, now)):
         return None
     return Record(kind, member, number, (socket.inet_ntoa(host), port), nonce)
 
