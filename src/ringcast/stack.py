@@ -18,7 +18,7 @@ run exactly.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -93,10 +93,12 @@ class Notice(msgspec.Struct, frozen=True):
 
 class HeldKeys(NamedTuple):
     """The keys of views that this member holds, by id. It seals with that of the view
-    `present` (0: with none), and opens what others seal with each of them."""
+    `present` (0: with none), and opens what others seal with each of them. `members`
+    are those of that view."""
 
     present: int
     keys: Mapping[int, bytes]
+    members: Collection[int] = ()
 
     def __repr__(self) -> str:
         return f"HeldKeys({self.present:016x})"         # and nothing of the keys

@@ -23,13 +23,14 @@ from ringcast.protocols.membership.messages import (
     Refuse,
     Seek,
 )
-from ringcast.protocols.security import hello, identity as identities
+from ringcast.protocols.security import hello, identity as identities, seal as seals
 from ringcast.protocols.security.hello import MOST_ASKED, MOST_SIGNED_ANSWERS
 from ringcast.protocols.security.identity import PROOF_SIZE, Identity, may_use
 from ringcast.protocols.security.seal import CONTROL, HEADER, HEADER_SIZE, MAGIC, VERSION, nonce
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.pretender import Pretender
+from ringcast.stack import HeldKeys
 from ringcast.transport.tcp.handshake import SIZE, Kind, Record, decode, encode, size_of
 
 
@@ -120,6 +121,27 @@ def test_nobody_speaks_in_the_name_of_a_process_that_has_proved_another_key():
     assert b.count("hellos_refused") == 1
     assert b.identity.proved[1].key == key_of("a") and b.senders[1].number == 0
     assert b.hear(a.say(b"x")) == [b"x"]
+
+
+def test_nobody_takes_a_members_place_however_many_processes_it_begins(monkeypatch):
+    """Who has another trusted key makes others forget nobody of their view."""
+    monkeypatch.setattr(seals, "MOST_SENDERS", 8)
+    a, b = pair()
+    a.rekey(HeldKeys(1, {1: bytes(32)}, (1, 2)), 0)
+    for number in range(1000, 1020):
+        meet(a, Trusting(number, "c"), now=number * 20 * MS)
+    assert len(a.senders) == 8 and list(a.senders)[0] == 2 and 1000 not in a.senders
+    thief = Trusting(2, "c")
+    meet(a, thief, now=30_000 * MS)
+    assert a.identity.proved[2].key == key_of("b")
+    assert a.hear(thief.say(b"x")) == [] and a.hear(b.say(b"y")) == [b"y"]
+
+
+def test_whoever_is_in_the_view_is_not_forgotten():
+    cluster = group()
+    for member in cluster.living():
+        assert set(member.members.rekeying.keyring.held().members) == set(member.members.members)
+        assert set(member.transport.seal._members) == set(member.members.members)
 
 
 def test_what_a_hello_brings_opens_for_the_one_whom_it_answers_alone():

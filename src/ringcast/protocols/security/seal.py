@@ -27,6 +27,10 @@ way.
 asked, but not often: anybody can send such datagrams. When a sender has answered, the
 layers above are told as of a new connection: what it sent before may be lost.
 
+Of more than MOST_SENDERS that have answered, some are forgotten, and have to answer
+again: never one of our view. So nobody makes us forget what its members have proved,
+however many processes it begins.
+
 **Whose key is not trusted any more** is forgotten, and not heard again (`retrust`).
 What it knows of us seals nothing any more: we draw another key, and bring it to all
 others.
@@ -199,6 +203,7 @@ class Seal:
         self._in_view: Outgoing | None = None           # if we have a view with a key
         self._views: dict[int, ViewSeal] = {}           # whose keys open, by id
         self._by_tag: dict[int, ViewSeal] = {}
+        self._members: Collection[int] = ()             # of the view, as long as it is present
         self.old_until = FOREVER                       # when the first key of them opens no more
         self.senders: dict[int, Sender] = {}            # the first that answered first
         self._challenges = 0                            # drawn so far
@@ -271,6 +276,7 @@ class Seal:
                 view.until = min(view.until, now + OLD_KEY)
         while len(self._views) > MOST_VIEWS:
             del self._views[min(each for each in self._views if each != held.present)]
+        self._members = held.members
         present = self._views.get(held.present)
         if present is not None and (self._in_view is None or self._in_view.tag != present.tag):
             cipher = self.keys.cipher(self.salt, self.member, 0, present.root)
@@ -415,9 +421,9 @@ class Seal:
         """Open from now on what a sender seals that has answered our challenge. Return
         False if we cannot.
 
-        A sender may take the place of another process of its incarnation, or of the one
-        that answered first. Then we draw a new challenge: what those have answered
-        counts no more, or they could be put in the new one's place again.
+        A sender may take the place of another process of its incarnation, or if there
+        are too many, of somebody else. Then we draw a new challenge: what those have
+        answered counts no more, or they could be put in the new one's place again.
         """
         root = None
         if self.identity is not None and self.keyring is not None:
@@ -429,7 +435,7 @@ class Seal:
         known = self.senders.get(sender)
         is_other = known is not None and known.salt != hello.salt
         if is_other or (known is None and len(self.senders) >= MOST_SENDERS):
-            self._forget(sender if is_other else next(iter(self.senders)))
+            self._forget(sender if is_other else self._first_to_go())
             self._draw_challenge()
         cipher = self.keys.cipher(hello.salt, sender, epoch, root)
         self.senders[sender] = Sender(hello.salt, epoch, Epoch(cipher, hello.numbers), root,
@@ -440,6 +446,12 @@ class Seal:
         self._strangers.pop(sender, None)
         self._asked.pop(sender, None)
         return True
+
+    def _first_to_go(self) -> int:
+        """Return who makes room: of those who are not in our view the first that
+        answered. A view has fewer members than we remember."""
+        return next((sender for sender in self.senders if sender not in self._members),
+                    next(iter(self.senders)))
 
     def _forget(self, sender: int) -> None:
         """Forget a sender, and what it has proved."""
