@@ -187,6 +187,16 @@ def test_the_oldest_makes_room_and_what_it_sent_opens_no_more():
     assert 2 not in a.senders and a.hear(said) == []
 
 
+def test_a_sender_that_would_be_everybody_is_dropped():
+    """Else a datagram of a stranger makes us ask all, each time that we ask strangers;
+    and a HELLO of it, too."""
+    a, nobody = Member(1), Member(0)
+    a.hellos(0)
+    a.open([nobody.say(b"x"), *nobody.hellos(0)], MS)
+    assert a.count("datagrams_unsealed") == 2 and a.count("hellos_received") == 0
+    assert not a.has_to_say and a.hellos(MS) == []
+
+
 def test_recorded_questions_are_answered_only_so_often():
     a, b = Member(1), Member(2)
     a.hellos(0)

@@ -312,7 +312,7 @@ class Seal:
             self.counters.datagrams_unsealed += 1
             return None
         magic, version, channel, epoch, sender, number = HEADER.unpack_from(datagram)
-        if magic != MAGIC or version != VERSION or channel > HURRIED:
+        if magic != MAGIC or version != VERSION or channel > HURRIED or sender == EVERYONE:
             self.counters.datagrams_unsealed += 1
             return None
         if channel == HELLO:
