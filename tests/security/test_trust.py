@@ -457,6 +457,64 @@ def test_whose_key_is_removed_while_it_is_a_member_is_excluded_and_does_not_come
     assert {len(member.views[-1]) for member in cluster.living()} == {3}
 
 
+def named(cluster, *names):
+    """What is trusted if the key of C has these names."""
+    return cluster.sealing.trusted | {cluster.sealing.key("C"): frozenset(names)}
+
+
+def retrust(cluster, trusted, names="ABC"):
+    cluster.sealing.trusted = trusted
+    for name in names:
+        cluster[name].transport.seal.retrust(trusted)
+        cluster[name].request_turn()
+
+
+def test_a_member_whose_key_loses_its_name_keeps_nobody_out():
+    """The key is trusted under another name, so the member is heard. It goes: who is
+    new takes no view with it."""
+    cluster = group()
+    cluster.checkers.note_cause()
+    retrust(cluster, named(cluster, "C", "C2"))
+    cluster.run(1_000)
+    assert len(cluster["A"].views[-1]) == 3
+    retrust(cluster, named(cluster, "C2"), "AB")
+    cluster.run(3_000)
+    assert all(sorted(cluster[name].views[-1].names) == ["A", "B"] for name in "AB")
+    retrust(cluster, cluster.sealing.trusted | {cluster.sealing.key("D"): frozenset("D")}, "AB")
+    cluster.start("D")
+    cluster.run(3_000)
+    assert all(sorted(cluster[name].views[-1].names) == ["A", "B", "D"] for name in "ABD")
+
+
+def test_a_key_that_loses_a_name_that_is_not_used_stays():
+    cluster = group()
+    retrust(cluster, named(cluster, "C", "C2"))
+    before = len(cluster["A"].views)
+    cluster.run(1_000)
+    retrust(cluster, named(cluster, "C"))
+    assert cluster["C"].incarnation not in cluster["A"].transport.seal.senders
+    assert not cluster["A"].members.rekeying.misnamed(cluster["A"].members.members)
+    cluster.run(3_000)
+    assert len(cluster["A"].views) == before and len(cluster["A"].views[-1]) == 3
+
+
+def test_a_member_that_has_lost_its_name_must_go_in_the_next_view_too():
+    """Somebody else has made it, who still trusts the name."""
+    cluster = group()
+    layer, target = cluster["B"].members, cluster["C"].incarnation
+    identity = layer.rekeying.keyring.identity
+    identity.trusted = named(cluster, "C2")
+    layer.detection.departed.clear()
+    maker = cluster["A"].members
+    seats = [seat.moved(maker.view_id) for seat in maker.members.values()]
+    before = layer.view_id
+    maker.coordinator.begin(seats, None, cluster["A"].now)
+    cluster["A"].request_turn()
+    while layer.view_id == before:
+        cluster.run(1)
+    assert layer.detection.departed == {target}
+
+
 # ------------------------------------------------------------------------------ the simulator
 
 def test_the_simulator_notices_who_is_let_in():

@@ -136,6 +136,12 @@ class Detection:
         """Note that members must go: they are in another view, or did not answer."""
         self.departed |= set(members) & self.layer.members.keys()
 
+    def misname(self, members: Collection[int]) -> None:
+        """Note that members must go whose keys may not have their names any more."""
+        for member in members:
+            self._judge(member, "its key may not have this name any more")
+        self.depart(members)
+
     def doubt(self, member: int, now: Instant) -> None:
         """Probe a member that may have died. This is no refusal: however often somebody
         makes us doubt, the member is suspected only if it does not answer."""

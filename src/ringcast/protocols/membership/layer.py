@@ -226,6 +226,7 @@ class Membership(Layer):
         know us. Do not form a group before it has spoken. It is alive: only its process
         can make a connection."""
         self.detection.hear([member], now)
+        self.detection.misname(self.rekeying.misnamed([member]))
         if self.is_open and self.install is None:
             self.meeting.discovery.changed = now
             self.meeting.answer(member, now)
@@ -447,6 +448,7 @@ class Membership(Layer):
         self.num_views += 1
         self.update_routes()
         self.detection.begin(list(self.members), now)
+        self.detection.misname(self.rekeying.misnamed(self.members))
         self.multicast.agree(agreed)
         self.transfer.install(install, now)
         self.above.view(view_for(install, former, agreed), now)

@@ -7,9 +7,11 @@ the key. If a view stands for `rekey_interval`, the coordinator makes another on
 same members.
 
 Where keys are trusted, a member promises and installs a view only if each who is new in
-it has proved its name and its public key to this member.
+it has proved its name and its public key to this member. A member must go whose key
+has lost the name in its seat: nobody who is new takes a view with it.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ringcast.config import Config
@@ -55,6 +57,16 @@ class Rekeying:
         """Return whether somebody may have this name, and this public key."""
         identity = self.keyring.identity if self.keyring is not None else None
         return identity is None or identity.fits(sender, name, public)
+
+    def misnamed(self, members: Iterable[int]) -> list[int]:
+        """Return the other members of the view whose keys may not have their names any
+        more. A key that loses a name is forgotten, and has to be proved again: so it is
+        enough to ask this when a member has answered, and of all in a new view."""
+        if self.keyring is None or (identity := self.keyring.identity) is None:
+            return []
+        others = set(members) & self.layer.members.keys() - {self.layer.local.incarnation}
+        return [each for each in sorted(others)
+                if identity.has_lost(each, self.layer.members[each].name)]
 
     def strangers(self, seats: list[Seat]) -> list[int]:
         """Return those who are new to us, and have not proved what their seats say."""

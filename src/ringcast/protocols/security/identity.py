@@ -49,7 +49,8 @@ class Seated(Protocol):
 class Identity:
     """The identity of a process, and what others have proved to it, by incarnation.
 
-    Threads: one calls everything; any may call `fits` and `strangers`.
+    Threads: one calls everything; any may call `fits`, `has_lost` and
+    `strangers`.
     """
 
     def __init__(self, private: Ed25519PrivateKey, trusted: Trusted) -> None:
@@ -93,6 +94,11 @@ class Identity:
         proved = self.proved.get(member)
         return proved is not None and public in (None, proved.public) and (
             may_use(name, self.names(proved.key)))
+
+    def has_lost(self, member: int, name: str) -> bool:
+        """Return whether a process has proved a key that may not have this name now."""
+        proved = self.proved.get(member)
+        return proved is not None and not may_use(name, self.names(proved.key))
 
     def strangers(self, seats: Iterable[Seated]) -> list[int]:
         """Return those who have not proved what their seats say."""
