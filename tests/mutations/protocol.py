@@ -179,6 +179,10 @@ MUTATIONS = [
     Mutation("say nothing to who asks for what is gone", "Multicast._on_xmit_req",
              "member in self.observers and", "False and",
              test=OBSERVERS + "test_a_request_for_what_is_gone_is_answered_with_one_word_on_low"),
+    Mutation("ask no sender that rests for more", "Observing.ask_resting",
+             "if is_resting and", "if False and",
+             test=OBSERVERS + "test_a_lost_end_is_told_though_the_link_was_down_until_its_sender_"
+                              "said_no_more"),
     Mutation("ask for what a slow observer does not take", "Multicast.ask",
              "self.observing is not None and", "False and",
              test=OBSERVERS + "test_an_observer_with_a_slow_application_asks_for_nothing"),

@@ -266,6 +266,33 @@ def test_a_lost_end_that_is_gone_is_told_though_nothing_follows(stack):
     assert group.observer.of("A") == [("skip", 1, 2)]
 
 
+@pytest.mark.parametrize("sender", "AB")
+@pytest.mark.parametrize("stack", UDP)
+def test_a_lost_end_is_told_though_the_link_was_down_until_its_sender_said_no_more(stack, sender):
+    group = observed(stack, suspect_timeout=10_000)
+    group[sender].send(b"1", b"2", b"3")
+    group.settle()
+    group.network.cut = {(sender, "O")}
+    group[sender].send(b"4", b"5", b"6")
+    group.run(1_000)
+    group.network.cut = set()
+    group.run(3_000)
+    assert group.observer.of(sender) == [("got", 1, 3), ("skip", 4, 6)]
+
+
+@pytest.mark.parametrize("stack", UDP)
+def test_senders_of_which_an_observer_has_all_answer_no_question(stack):
+    group = observed(stack)
+    group["A"].send(b"1")
+    group.run(2_000)
+    group.observer.kinds.clear()
+    before = group["O"].multicast.counters.xmit_reqs_sent
+    group.run(5_000)
+    asked = group["O"].multicast.counters.xmit_reqs_sent - before
+    assert asked == 2 * 5                               # once a second
+    assert not {"highest", "repeat"} & set(group.observer.kinds)
+
+
 def test_a_request_for_what_is_gone_is_answered_with_one_word_on_low():
     group = observed("mcast-udp")
     group["A"].offer(10, 10)

@@ -130,20 +130,20 @@ class Checkers:
         self.views.after_turn(member)
 
     def begin_silence(self) -> None:
-        """Note that nothing is owed from now on. Members say only that they are
-        alive."""
+        """Note that nothing is owed from now on. Members say only that they are alive;
+        observers that lack nothing ask whether that is so, and have no answer."""
         self.num_heartbeats = Counter()
 
     def sent(self, member: "Member", datagram: bytes) -> None:
-        """Check a datagram: members say only that they are alive once nothing is
-        owed."""
+        """Check a datagram: nothing else is sent once nothing is owed."""
         self.windows.sent(member, datagram)
         if self.num_heartbeats is not None:
             header = member.stack.open(datagram)
             kind = member.stack.kind(header.kind).name if header is not None else "nothing"
             if kind == "alive" and len(datagram) <= HEARTBEAT:
                 self.num_heartbeats[member.name] += 1
-            elif kind != "close":       # of a connection that has been idle
+            elif kind != "close" and not (      # of a connection that has been idle
+                    kind == "xmit_req" and has_only_a_question(member)):
                 self.violated("quiescence", f"{member.name} sent {len(datagram)} bytes of kind "
                                             f"{kind} although nothing is owed")
 
@@ -153,3 +153,10 @@ class Checkers:
         """Check what must hold for the streams that have ended."""
         self.lives.check()
         self.streams.check_agreement()
+
+
+def has_only_a_question(member: "Member") -> bool:
+    """Return whether a member that asks for messages is an observer that knows of none
+    that it lacks (Observing.ask_resting)."""
+    windows = member.multicast.windows.values()
+    return member.observes and not any(window.ring.num_missing for window in windows)

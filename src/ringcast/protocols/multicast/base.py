@@ -484,10 +484,14 @@ class Multicast(Rules):
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
-        return sooner(self.next_scan, self.next_look)
+        deadline = sooner(self.next_scan, self.next_look)
+        return deadline if self.observing is None else sooner(deadline,
+                                                              self.observing.next_question)
 
     def tick(self, now: Instant) -> None:
         """Look for gaps, or scan the windows, or both."""
+        if self.observing is not None and self.observing.next_question <= now:
+            self.observing.ask_resting(now)
         if self.next_look is not None and self.next_look <= now:
             self.look_for_gaps(now)
         if self.next_scan is not None and self.next_scan <= now:
@@ -549,9 +553,13 @@ class Multicast(Rules):
             return
         missing = window.gaps.scan(window.ring)
         for ranges in requests(missing, self.config.max_datagram):
-            self.counters.xmit_reqs_sent += 1
             self.counters.num_missing_asked += count(ranges)
-            self.send_control(XMIT_REQ, XmitReq(ranges), sender, now)
+            self.request(sender, ranges, now)
+
+    def request(self, sender: int, ranges: list[Range], now: Instant) -> None:
+        """Send an XMIT-REQ."""
+        self.counters.xmit_reqs_sent += 1
+        self.send_control(XMIT_REQ, XmitReq(ranges), sender, now)
 
     def owes_observers(self) -> bool:
         """Return whether HIGHEST is still repeated for observers, which do not

@@ -10,7 +10,9 @@ message of the stream, and before the view that ends it.
 LOW may overtake messages. So the observer waits as long as some come in order from scan
 to scan, and then for PATIENCE scans. A single LOW may be forged, and a window never
 goes back. So it believes the lower one of the last two. A sender tells LOW when it
-rises, some times more while it rests, and when an observer asks for what is gone.
+rises, some times more while it rests, and when an observer asks for what is gone. All
+of that may be lost while a link is down. So an observer asks a sender that rests, once
+a second, for the seqno that would come next.
 
 What waits for a slow application is bounded. While it has not finished a Skipped, it is
 given no other one; those that follow become one with it.
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 OBSERVERS_ROOM = 4      # send windows that a receive window holds
 PATIENCE = 3            # scans in which nothing comes in order
 REPEATS = 64            # scans for which a sender that rests repeats HIGHEST to observers, rarely
+QUESTION = 1_000_000_000    # nanoseconds between two questions to a sender that rests
 MOST_UNTOLD = 1024      # streams of which the application was not told yet what it missed
 UNLIMITED = 1 << 62     # bytes
 
@@ -60,6 +63,7 @@ class Observing:
         self.untold: Latest[Stream, tuple[Seqno, Seqno]] = Latest(MOST_UNTOLD)
         self.num_unfinished = 0         # Skipped that the application was given
         self.is_hungry = False          # it takes all that comes
+        self.next_question: Instant = 0
 
     # ------------------------------------------------------------------------------------- skipping
 
@@ -82,6 +86,18 @@ class Observing:
             window.stood = place, count + 1 if place == before else 0
             if self.is_behind(window) and window.stood[1] >= PATIENCE:
                 self._go_on(window, now)
+
+    def ask_resting(self, now: Instant) -> None:
+        """Ask each sender of which nothing has come since the last question for its
+        next seqno. It answers only if it has sent that: with the message, or with LOW
+        (Multicast._on_xmit_req)."""
+        self.next_question = now + QUESTION
+        for sender, window in self.layer.windows.items():
+            hr, is_resting = window.ring.hr, window.ring.hr == window.seen
+            window.seen = hr
+            if is_resting and self.is_hungry and self.layer.retransmits:
+                next_seqno = (hr + 1) % MODULUS
+                self.layer.request(sender, [(next_seqno, next_seqno)], now)
 
     def _go_on(self, window: ReceiveWindow, now: Instant) -> None:
         rest = self._rest(window.stream, window.gone)

@@ -19,10 +19,12 @@ class ReceiveWindow(Incoming):
 
     report_due: bool = True     # the sender may not know what is finished: report it (again)
     # Of an observer (observing.py): LOW as its sender told it last; up to where all is
-    # gone, as we believe; and since how many scans nothing has come in order.
+    # gone, as we believe; since how many scans nothing has come in order; and what had
+    # come at the last question.
     said_low: Seqno = 0
     gone: Seqno = 0
     stood: tuple[Seqno, int] = (0, 0)
+    seen: Seqno | None = None
 
     def __post_init__(self) -> None:
         self.said_low = self.gone = self.stream.offset
