@@ -190,6 +190,13 @@ MUTATIONS = [
              "not is_taken and self.observing is None", "not is_taken",
              test=OBSERVERS + "test_an_observer_over_a_connection_has_nothing_repeated_that_found_"
                               "no_room"),
+    Mutation("let an observer stand at a gap that is stable", "Stable._is_unsettled",
+             "known.get(sender) != window.come_up_to", "known.get(sender) != window.ring.hr",
+             test=OBSERVERS + "test_behind_what_found_no_room_an_observer_goes_on_though_nothing_"
+                              "follows"),
+    Mutation("an observer that coordinates hears itself once", "Stable._conclude",
+             "self.nakack.observing is not None", "False",
+             test=OBSERVERS + "test_so_does_one_that_coordinates_others"),
     Mutation("keep what was stable before the observer had it", "Nakack2.report_finished",
              "follow_low(stream, window.gone)", "pass",
              test=OBSERVERS + "test_an_observer_that_is_fast_is_given_everything"),

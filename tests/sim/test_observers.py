@@ -8,6 +8,7 @@ from ringcast.config import nanoseconds
 from ringcast.protocols.membership.coordinator import JOINING
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ, Highest, XmitReq
 from ringcast.protocols.multicast.mcast import ACK, Ack
+from ringcast.protocols.multicast.observing import OBSERVERS_ROOM
 from ringcast.sim.cluster import Cluster, Observer
 from ringcast.sim.network import MS
 from ringcast.sim.runs.draw import draw
@@ -347,6 +348,47 @@ def test_an_observer_over_a_connection_has_nothing_repeated_that_found_no_room()
     assert (counters.resyncs_sent, counters.num_dropped_for_resync) == (before, 0)
     assert group["A"].multicast.counters.xmit_rsps_sent == 0
     wake(group)
+
+
+def leave_a_gap(group, sender):
+    """Let O have no room for the last but one of 66 messages. STABILITY tells of it
+    once: with the one behind it."""
+    observer = group["O"]
+    assert OBSERVERS_ROOM * OPTIONS["capacity"] == 64
+    stop(group)
+    sender.offer(63, 10)
+    group.run(2_000)
+    sender.send(b"fills the window")                    # and is voted on at once
+    group.run(2)
+    sender.send(b"finds no room")
+    group.run(2)
+    observer.endpoint.max_undelivered = 65_536
+    observer.consumer.wake()
+    group.run(2)
+    sender.send(b"finds room")
+    group.run(2)
+    assert observer.multicast.windows[sender.incarnation].ring.num_missing == 1
+
+
+def test_behind_what_found_no_room_an_observer_goes_on_though_nothing_follows():
+    group = observed("nakack2-tcp", stable_interval=100)
+    leave_a_gap(group, group["A"])
+    group.settle()
+    assert group.observer.got("A") == [*range(1, 65)]
+    assert group.observer.skipped("A") == [65, 66]      # LOW is behind both
+
+
+def test_so_does_one_that_coordinates_others():
+    group = observed("nakack2-tcp", stable_interval=100)
+    group.start("P", observes=True)
+    group.settle()
+    for name in "AB":
+        group[name].crash()
+    group.run(3_000)
+    assert group["O"].views[-1].names == ("O", "P")
+    leave_a_gap(group, group["P"])
+    group.settle()
+    assert group.observer.got("P") == [*range(1, 65)] and group.observer.skipped("P") == [65, 66]
 
 
 def test_one_low_that_is_false_makes_nothing_skipped():
