@@ -2,6 +2,7 @@
 not take for the whole truth."""
 
 from membership_world import MS, World
+from msgspec.structs import replace
 
 from ringcast.protocols.membership.change import MOST_PAUSE, Change
 from ringcast.protocols.membership.messages import (
@@ -41,6 +42,15 @@ def test_the_cut_is_the_highest_of_all_reports_and_its_reporter_holds_it():
     install = attempt.decide(None, NOT_PRIMARY)
     assert [seat.cut for seat in install.seats] == [5, 7]
     assert [(gone.incarnation, gone.cut, gone.holder) for gone in install.gone] == [(3, 4, 2)]
+
+
+def test_an_observer_holds_only_what_nobody_else_has():
+    """Others would wait for it."""
+    for cut, holder in [(4, 2), (5, 1)]:
+        attempt = Change(NEXT, [replace(seat(1), observes=True), seat(2)], {}, 0, WINDOW)
+        reported(attempt, {1: {1: 0, 2: 0, 3: cut}, 2: {1: 0, 2: 0, 3: 4}})
+        gone, = attempt.decide(None, NOT_PRIMARY).gone
+        assert (gone.cut, gone.holder) == (cut, holder)
 
 
 def test_nobody_can_have_more_than_a_window_beyond_what_the_sender_has_reported():

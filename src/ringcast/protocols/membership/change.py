@@ -8,7 +8,8 @@ makes them finish that view first (`finish`), and asks again.
 
 *The cut.* Of those who come from the same view, somebody may have delivered any message
 that came to it. So the cut of a stream is the highest of what they report, and what
-others lack can be fetched from the one who reported it.
+others lack can be fetched from the one who reported it: from an observer only if nobody
+else has it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -154,8 +155,10 @@ class Change:
         return self.install
 
     def _from(self, view_id: ViewId) -> list[int]:
-        """Return the members that come from a view."""
-        return [member for member, report in self.reports.items() if report.view_id == view_id]
+        """Return the members that come from a view, observers last: so one of these
+        holds only what nobody else has, and nobody waits for it."""
+        members = [member for member, report in self.reports.items() if report.view_id == view_id]
+        return sorted(members, key=self.observers.__contains__)
 
     def _cut(self, sender: int, together: Collection[int]) -> tuple[Seqno, int]:
         """Return up to where one of those who are `together` has everything of a
