@@ -159,8 +159,8 @@ MUTATIONS = [
     Mutation("tell of each skip at once", "Observing.tell",
              "not due or self.num_unfinished", "not due",
              test=OBSERVERS + "test_an_application_is_told_once_of_skips_that_follow_each_other"),
-    Mutation("tell nothing of the rest of a large message", "Observing.tell_begin",
-             "if stream.is_resumed:", "if False:",
+    Mutation("tell nothing of the rest of a large message", "Observing.tell_rests",
+             "while stream.rests:", "while False:",
              test=OBSERVERS + "test_of_a_large_message_whose_begin_it_missed_it_is_told_to_"
                               "the_end"),
     Mutation("show a view before what was skipped", "Flush.show_next",

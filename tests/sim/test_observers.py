@@ -5,6 +5,8 @@ from msgspec.structs import replace
 
 from ringcast import Skipped
 from ringcast.config import nanoseconds
+from ringcast.flags import FRAGMENT, Flag
+from ringcast.protocols.frag import cut
 from ringcast.protocols.membership.coordinator import JOINING
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ, Highest, XmitReq
 from ringcast.protocols.multicast.mcast import ACK, Ack
@@ -425,6 +427,29 @@ def test_of_a_large_message_whose_begin_it_missed_it_is_told_to_the_end():
     told = group.observer.of("A")
     assert told[0][:2] == ("skip", 1) and group.observer.got("A") == [
         group["A"].log.last - 1, group["A"].log.last]
+
+
+@pytest.mark.parametrize("flags", [FRAGMENT, FRAGMENT | Flag.OOB])
+def test_so_it_is_if_another_message_stands_between_its_parts(flags):
+    group = observed("mcast-udp", max_bundle_size=1100)
+    group.checkers.streams.violated = lambda *_: None   # they know nothing between parts
+    a = group["A"]
+    window = a.multicast.send_window
+    parts = cut(bytes(6000), 1, a.config.max_bundle_size)
+    group.network.cut = {("A", "O")}
+    window.push_many(parts[:3], 0, flags)
+    a.flush(None, False)
+    group.run(60)
+    group.network.cut = set()
+    group.run(500)                                      # O skips what has come to the others
+    window.push(b"between", 0)
+    window.push_many(parts[3:], 0, flags)
+    window.push(b"behind", 0)
+    a.flush(None, False)
+    group.run(1000)
+    told = group.observer.of("A")
+    assert told == sorted(told, key=lambda each: each[1])
+    assert group.observer.skipped("A") == [1, 2, 3, 5, 6, 7] and group.observer.got("A") == [4, 8]
 
 
 # -------------------------------------------------------------------------------------- the group

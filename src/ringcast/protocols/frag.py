@@ -121,6 +121,13 @@ class Reassembly:
     def __len__(self) -> int:
         return len(self.ordered) + len(self.oob)
 
+    def is_rest(self, fragment: bytes, is_oob: bool) -> bool:
+        """Return whether this is a fragment of a message whose begin is not here."""
+        if len(fragment) <= HEAD.size:
+            return False
+        number, index, _ = HEAD.unpack_from(fragment)
+        return index > 0 and number not in (self.oob if is_oob else self.ordered)
+
     def add(self, seqno: Seqno, fragment: bytes, is_oob: bool, now: Instant) -> bytes | None:
         """Keep a fragment. Return the whole message if this completes it."""
         open_ones = self.oob if is_oob else self.ordered

@@ -40,8 +40,8 @@ class Stream:
     """
 
     __slots__ = ("config", "dest", "finished", "heard", "is_resumed", "kept", "kept_marks", "layer",
-                 "marks", "offset", "outstanding", "own", "reassembly", "ring", "scans", "sender",
-                 "stamps", "unacked_bytes", "unacked_messages")
+                 "marks", "offset", "outstanding", "own", "reassembly", "rests", "ring", "scans",
+                 "sender", "stamps", "unacked_bytes", "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
                  config: Config, *, own: SendWindow | None = None) -> None:
@@ -59,6 +59,9 @@ class Stream:
         self.heard: Instant = 0                         # when anything new of the sender came last
         self.unacked_messages = self.unacked_bytes = 0  # freed since the last ack
         self.reassembly: Reassembly | None = None       # once there are fragments
+        # Of an observer that has skipped something: fragments of messages whose begin
+        # it skipped; first and last, and their place among the deliveries.
+        self.rests: list[tuple[Seqno, Seqno, int]] | None = None
         self.scans = 0                                  # since the last fragment came
 
     # ------------------------------------------------------------------------------------ coming in
@@ -139,10 +142,13 @@ class Stream:
         if self.reassembly is None:
             self.reassembly = Reassembly(self.config.max_message_size, self.config.max_bytes)
         self.scans = 0
-        handed, seqno = 0, run.first
+        handed, seqno, is_oob = 0, run.first, bool(run.bits & OOB)
         for fragment in run.payloads:
-            payload = self.reassembly.add(seqno, fragment, bool(run.bits & OOB), now)
-            if payload is not None:
+            is_rest = self.rests is not None and self.reassembly.is_rest(fragment, is_oob)
+            payload = None if is_rest else self.reassembly.add(seqno, fragment, is_oob, now)
+            if is_rest:
+                self._note_rest(seqno, len(deliveries))
+            elif payload is not None:
                 self.outstanding += 1
                 flags, sent_at = run.bits & ~FRAGMENT, self.stamps.take(seqno, 1)
                 deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest, flags,
@@ -152,6 +158,15 @@ class Stream:
                 self.offset = seqno     # the rest of a message that began before the stream
             seqno = (seqno + 1) % MODULUS
         return handed
+
+    def _note_rest(self, seqno: Seqno, place: int) -> None:
+        """Note a fragment of which nothing is delivered; together with those just
+        before it."""
+        assert self.rests is not None
+        first = seqno
+        if self.rests and self.rests[-1][1:] == ((seqno - 1) % MODULUS, place):
+            first, *_ = self.rests.pop()
+        self.rests.append((first, seqno, place))
 
     # ------------------------------------------------------------------------------------- finished
 

@@ -411,11 +411,9 @@ class Multicast(Rules):
             most = flushing.limit(stream, limit - handed)
             if most == 0:                               # to Stream.take that would mean all
                 continue
-            deliveries, begin = self.stack.effects.deliveries, stream.offset
-            place = len(deliveries)
-            handed += stream.take(most, deliveries, flushing.view_id, now)
-            if self.observing is not None and stream.offset != begin:
-                self.observing.tell_begin(stream, begin, place)
+            handed += stream.take(most, self.stack.effects.deliveries, flushing.view_id, now)
+            if self.observing is not None and stream.rests:
+                self.observing.tell_rests(stream)
             if isinstance(window, Departed):
                 flushing.end(window)
             elif stream.marks.flags or stream.outstanding == 0:

@@ -121,7 +121,7 @@ class Observing:
         layer, old = self.layer, window.stream
         first, _ = self.untold.pop(old, ((old.whole + 1) % MODULUS, to))
         stream = layer.open_stream(old.sender, to)
-        stream.is_resumed = True
+        stream.is_resumed, stream.rests = True, []
         self.untold.remember(stream, (first, to))
         window.stream, window.gaps = stream, Gaps(to, layer.looks)
         layer.flushing.replace(old, stream)
@@ -140,11 +140,11 @@ class Observing:
             self._tell(stream, first, last, len(self.layer.stack.effects.deliveries))
         return True
 
-    def tell_begin(self, stream: Stream, begin: Seqno, place: int) -> None:
-        """Tell, in this place of the deliveries, that the stream goes on in the middle
-        of a large message, of which nothing is given."""
-        if stream.is_resumed:
-            self._tell(stream, (begin + 1) % MODULUS, stream.offset, place)
+    def tell_rests(self, stream: Stream) -> None:
+        """Tell, in their places of the deliveries, of the rests of large messages of
+        which nothing is given, because their begin was skipped."""
+        while stream.rests:
+            self._tell(stream, *stream.rests.pop())
 
     def _tell(self, stream: Stream, first: Seqno, last: Seqno, place: int) -> None:
         skipped = Skipped(stream.sender, first, last, self.layer.flushing.view_id, stream)
