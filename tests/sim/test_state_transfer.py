@@ -214,6 +214,15 @@ def test_where_only_some_may_go_on_the_others_wait_without_end(options):
     assert group.state("C") == NEEDS
 
 
+def test_an_observer_is_none_of_the_members_that_min_members_asks_for():
+    group = Group("mcast-udp", min_members=2).start("A", "B")
+    group.settle(20_000)
+    FormingGroup.start(group, "E", observes=True).settle(20_000)
+    bereave(group, "C")
+    group.run(60_000)
+    assert group["C"].views[-1].names == ("C", "E") and group.state("C") == NEEDS
+
+
 def test_nobody_waits_for_a_member_to_whom_nobody_gives_a_state(group):
     """Whoever gives it one takes it at a later place."""
     bereave(group, "C")
