@@ -173,6 +173,10 @@ MUTATIONS = [
              "self.layer.observing.skip(gone, gone.cut)", "pass",
              test=OBSERVERS + "test_what_is_gone_with_a_dead_sender_is_told_before_the_view_"
                               "without_it"),
+    Mutation("tell of a sender that was never shown", "Flush.settle",
+             "gone.is_complete or gone.is_skipped", "gone.is_complete",
+             test=FLUSH + "test_an_observer_is_told_nothing_of_a_sender_that_its_application_"
+                          "was_never_shown"),
     Mutation("repeat the end of a stream for no observer", "Multicast.owes_observers",
              "bool(self.observers) and", "False and",
              test=OBSERVERS + "test_a_lost_end_that_is_gone_is_told_though_nothing_follows"),

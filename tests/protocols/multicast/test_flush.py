@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from ringcast import Address, Flag
+from ringcast import Address, Flag, Skipped
 from ringcast._core import wire
 from ringcast.config import configure
 from ringcast.protocols.budget import ReceiveBudget
@@ -35,13 +35,14 @@ class Process:
     """A member: a stack of one multicast layer, and an application that notes what it
     is given. It finishes messages at once, while it `finishes`."""
 
-    def __init__(self, wire, name, protocol, receiving=True, **options):
+    def __init__(self, wire, name, protocol, receiving=True, observes=False, **options):
         self.wire, self.name = wire, name
         self.address = Address(name, next(wire.incarnations))
         config = configure(OPTIONS | options, protocol)
         spec = STACKS[protocol]
         self.multicast = spec.multicast(self.address, config, ReceiveBudget(1 << 22),
-                                        receiving=receiving, lossless=spec.is_lossless)
+                                        receiving=receiving, lossless=spec.is_lossless,
+                                        observes=observes)
         layers = [Stable(self.address, config, self.multicast)] if spec.votes else []
         self.stack = Stack([*layers, self.multicast], local=self.address, group="group")
         self.inbox, self.log, self.outstanding = [], [], []
@@ -88,6 +89,8 @@ class Process:
         for batch in effects.deliveries:
             self.log += [("message", batch.sender.name, payload, batch.view_id)
                          for payload in batch.payloads]
+            if isinstance(batch, Skipped):
+                self.log.append(("skipped", batch.sender.name, batch.first, batch.last))
             self.outstanding.append(batch)
         if effects.arrived:
             self.request_turn()
@@ -834,6 +837,31 @@ def test_what_died_with_its_only_holder_lowers_the_cut_of_a_view_that_waits(prot
     network.rest()
     assert a.log == c.log and a.got(d, 1) == numbered("D", 1, 4)
     assert a.views() == [1, 3]                          # nobody is left who can show the second
+
+
+def test_an_observer_is_told_nothing_of_a_sender_that_its_application_was_never_shown():
+    """It waits for what came before the view that brought the sender S. The others
+    settle that view without it, and S dies."""
+    network = Wire()
+    membership, o = Membership(network), network.add("O", observes=True)
+    b, d = network.add("B", "D")
+    membership.change([o, b, d])
+    membership.settle([o, b, d])
+    network.run(50)
+    network.dropped = lambda source, dest, kind: dest is o
+    s = network.add("S")
+    d.send(*numbered("D", 1, 3))
+    network.run(2)
+    membership.change([o, b, s])
+    membership.settle([b, s])
+    s.send(*numbered("S", 1, 3))
+    network.run(5)
+    assert o.views() == [1] and b.got(s) == numbered("S", 1, 3)
+    membership.change([o, b])
+    membership.settle([o, b])
+    network.run(1000)
+    assert o.views() == [1, 3]
+    assert not [entry for entry in o.log if entry[:2] == ("skipped", "S")]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

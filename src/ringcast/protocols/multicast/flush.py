@@ -412,7 +412,8 @@ class Flush:
         self.keeping.release()
         for gone in list(self.departed.values()):
             gone.is_held = False
-            if self.layer.observing is not None and not gone.is_complete:
+            is_over = gone.is_complete or gone.is_skipped
+            if self.layer.observing is not None and not is_over:
                 self.layer.observing.skip(gone, gone.cut)
             self.end(gone)
 
