@@ -223,17 +223,19 @@ class MulticastStatus(Section):
         "Not 0: a member has a fault, or somebody else sends in its name.")] = 0
     xmit_reqs_sent: Annotated[int, Count(
         "requests", "requests for missing messages sent",
-        "Grows: datagrams to this member are lost; often its socket buffer is small.")] = 0
+        "Grows: datagrams to this member are lost; often its socket buffer is small. At an "
+        "observer it grows always: see `num_missing_asked`.")] = 0
     xmit_reqs_received: Annotated[int, Count(
         "requests", "requests for missing messages received",
-        "Grows at one sender alone: datagrams are lost near it.")] = 0
+        "Grows at one sender alone: datagrams are lost near it. Each observer asks a sender that "
+        "rests once a second.")] = 0
     xmit_rsps_sent: Annotated[int, Count(
         "messages", "messages repeated on request", "Part of `sent`: the loss on the way.")] = 0
     xmit_rsps_received: Annotated[int, Count(
         "messages", "repeats that brought messages that were new here",
         "Less than others repeated: some repeats were for other members.")] = 0
     num_missing_asked: Annotated[int, Count(
-        "messages", "messages asked for", "Grows: see `xmit_reqs_sent`.")] = 0
+        "messages", "messages asked for that are missing", "Grows: see `xmit_reqs_sent`.")] = 0
     num_gone_undelivered: Annotated[int, Count(
         "messages", "messages behind a gap when their sender left: never delivered",
         "Not 0: a sender died before anybody who is left had what was lost.")] = 0
