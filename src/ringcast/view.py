@@ -22,8 +22,8 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
     - `observers`: members for which nobody waits. They come last in `members`.
 
     Two views with the same id have the same members in the same order, so views are
-    equal if these are. `in` tests whether an Address or a name is one of a member, and a
-    loop goes over the members.
+    equal if these are. `in` tests whether an Address or a name is that of a member, and
+    a loop goes over the members.
     """
 
     id: int

@@ -60,12 +60,12 @@ class Listener(Protocol):
 
 
 class Alarm:
-    """Wakes one thread that sleeps, or the next time that it would. Rings before that
-    count as one.
+    """Wakes one thread that sleeps, or keeps it from sleeping the next time. Rings
+    before that count as one.
 
-    It is a lock that is held while there is nothing to wake for, because a lock counts
-    on with what is left of a timeout. A SimpleQueue of Python 3.11 waits for ever if the
-    thread gets no time for longer than the timeout.
+    It is a lock that is held while there is nothing to wake for. A SimpleQueue of
+    Python 3.11 would wait for ever if the thread is not run for longer than the
+    timeout.
     """
 
     def __init__(self) -> None:

@@ -42,10 +42,10 @@ class Threads:
         return threading.Thread(target=target, name=f"{self.name} {role}", daemon=True)
 
     def join(self, deadline: Callable[[], float | None], closers: set[int | None]) -> None:
-        """Wait until all threads have ended but those with the idents `closers`, at most
-        until `deadline()`, by time.monotonic(); None is for ever. Both may change
-        meanwhile. The channel is halted: a thread that a signal kept from starting finds
-        that when it starts, and ends."""
+        """Wait until all threads have ended but those with the idents `closers`, at
+        most until `deadline()`, by time.monotonic(); None is for ever. Both may change
+        meanwhile. The channel is halted: a thread that a signal kept from starting
+        finds that when it starts, and ends."""
         for thread in self.started:
             least = time.monotonic() + GRACE
             while thread.is_alive() and thread.ident not in closers:
