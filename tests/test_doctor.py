@@ -95,6 +95,8 @@ def living(**fields):
     ([living(fault="because")], "process", "because"),
     ([living(slowest="B", waiting=[Waiting(None, 0.5), Waiting(None, 16)])], "application",
      "has waited 16 s for room to send see whether 'B'"),
+    ([living(slowest="B", waiting=[Waiting("C", 16)])], "application", "see whether 'C'"),
+    ([living(waiting=[Waiting(None, 16)])], "application", "see whether some member takes"),
     ([snapshot(pid=2**22 + 1)], "process", "is dead"),
     ([living(stack="nakack2-udp")], "stack", "--stack nakack2-udp")])
 def test_a_fault_of_the_members_is_found_and_explained(known, check, words):

@@ -348,10 +348,12 @@ def check_lives(mine: Iterable[Snapshot]) -> Iterator[Finding]:
             yield Finding("terms", "fault",
                           f"{each.name!r} has refused members with other options or another stack",
                           "the log of those members names what differs")
-        if (blocked := max((send.seconds for send in each.waiting), default=0)) > BLOCKED:
+        if (blocked := each.longest_waiting()) is not None and blocked.seconds > BLOCKED:
+            slowest = each.awaited(blocked)
+            whoever = "some member" if slowest is None else repr(slowest)
             yield Finding("application", "warning",
-                          f"{each.name!r} has waited {blocked:.0f} s for room to send",
-                          f"see whether {each.slowest or 'some member'!r} takes its messages")
+                          f"{each.name!r} has waited {blocked.seconds:.0f} s for room to send",
+                          f"see whether {whoever} takes its messages")
         if counts.delivery.num_undelivered >= each.max_undelivered:
             yield Finding("application", "warning",
                           f"the application of {each.name!r} has {each.max_undelivered:,} "

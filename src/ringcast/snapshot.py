@@ -82,3 +82,12 @@ class Snapshot(msgspec.Struct, kw_only=True):
     rates: Rates = msgspec.field(default_factory=Rates)
     events: list[Event] = []    # the last ones
     status: Status
+
+    def longest_waiting(self) -> Waiting | None:
+        """Return the call of send that has waited longest; None if none waits."""
+        return max(self.waiting, key=lambda waiting: waiting.seconds, default=None)
+
+    def awaited(self, waiting: Waiting) -> str | None:
+        """Return the name of the member for which a call of send waits; None if that is
+        not known."""
+        return self.slowest if waiting.dest is None else waiting.dest

@@ -84,8 +84,7 @@ def remarks(found: Iterable[Seen]) -> Iterator[str]:
                    f"kill -CONT {snapshot.pid} lets it go on")
         elif seen.is_quiet:
             yield f"{name} (process {snapshot.pid}) lives, but has taken no turn for a while"
-        if snapshot.waiting:
-            longest = max(snapshot.waiting, key=lambda waiting: waiting.seconds)
+        if (longest := snapshot.longest_waiting()) is not None:
             yield f"{name} waits for room {to_whom(longest)}, for {span(longest.seconds)}: " + (
                 reason(snapshot, longest))
         elif snapshot.slowest:
@@ -103,7 +102,7 @@ def to_whom(waiting: Waiting) -> str:
 
 def reason(snapshot: Snapshot, waiting: Waiting) -> str:
     """Return what a blocked sender waits for."""
-    slowest = snapshot.slowest if waiting.dest is None else waiting.dest
+    slowest = snapshot.awaited(waiting)
     if slowest is None:
         return "who is slow is not known"
     if slowest == snapshot.name:
