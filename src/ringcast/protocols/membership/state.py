@@ -232,8 +232,8 @@ class StateTransfer(Layer):
                 self._lose_attempt(0, 0)
             elif not self.giver:
                 self._drop_before(install.id + 1)
-            num_counted = sum(not seat.observes for seat in install.seats)
-            self._be_patient(not self.giver and num_counted >= self.least, now)
+            is_complete = self.membership.num_counted() >= self.least
+            self._be_patient(not self.giver and is_complete, now)
         early, self.early = self.early, []
         for batch in early:
             self._take(batch)
