@@ -54,7 +54,7 @@ class Closing:
         # Until when the closing thread waits for acks, by time.monotonic(); None: for
         # ever.
         self._close_by: float | None = None
-        self._closers: set[int | None] = set()      # idents of threads that wait for the end
+        self._closers: set[int] = set()     # idents of threads for which nobody may wait
 
     # ---------------------------------------------------------------------------- who calls close()
 
@@ -83,6 +83,7 @@ class Closing:
         """Start a thread that closes the channel, unless there is one. This thread may
         be in a signal handler, and hold locks that closing needs."""
         by = deadline_after(timeout)()
+        self._closers.add(threading.get_ident())        # most likely it waits for the end
         inside = self._state.inside
         ticket = False
         try:
@@ -95,7 +96,6 @@ class Closing:
                     self._state.settled.notify_all()
                 return
             self._close_by, self._state.closing = by, True
-            self._closers.add(threading.get_ident())
             self._threads.make(partial(self._close, timeout, leave), "closing").start()
             ticket = False
         except IndexError:                              # another thread took the ticket
@@ -111,7 +111,6 @@ class Closing:
         than it may take. Return how many messages are not acknowledged."""
         grace = 2 * self._endpoint.config.leave_timeout / 1000 + 2 * GRACE
         longest = None if timeout is None else timeout + grace
-        self._closers.add(threading.get_ident())    # else the closing thread would wait for it
         yield Pause(self._state.settled, lambda: self._state.closed, deadline_after(longest))
         return self._num_unacked()
 
@@ -124,7 +123,7 @@ class Closing:
         for step in (partial(self._end_sending, leave), lambda: self.halt(state.fault),
                      self._end_seeking,
                      partial(self._threads.join, lambda: self._close_by, self._closers),
-                     self._transport.close, self._publishing.close,
+                     self._transport.close, self._publishing.close, self._count_unacked,
                      partial(self._end_trace, leave), partial(self._tell, timeout)):
             try:
                 step()
@@ -144,8 +143,10 @@ class Closing:
         if self._driver.seeking is not None:
             self._driver.seeking.close()
 
-    def _end_trace(self, leave: bool) -> None:
+    def _count_unacked(self) -> None:
         self._unacked = self._endpoint.num_unacked()
+
+    def _end_trace(self, leave: bool) -> None:
         if (trace := self._driver.trace) is not None:
             has_left = leave and self._state.fault is None and self._endpoint.view is not None
             trace.close(has_left, self._unacked, *self._driver.clocks())

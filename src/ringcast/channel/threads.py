@@ -41,7 +41,7 @@ class Threads:
         """Return a thread that `join` does not wait for; the caller starts it."""
         return threading.Thread(target=target, name=f"{self.name} {role}", daemon=True)
 
-    def join(self, deadline: Callable[[], float | None], closers: set[int | None]) -> None:
+    def join(self, deadline: Callable[[], float | None], closers: set[int]) -> None:
         """Wait until all threads have ended but those with the idents `closers`, at
         most until `deadline()`, by time.monotonic(); None is for ever. Both may change
         meanwhile. The channel is halted: a thread that a signal kept from starting
