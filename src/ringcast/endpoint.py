@@ -119,7 +119,8 @@ class Endpoint:
                 refused: Sequence[int] = (), emptied: bool = True) -> None:
         """Handle what came: first the members with new connections (`links`), then the
         datagrams, then the members whose processes seem to be gone (`refused`): their
-        last datagrams came before. `emptied` says that nothing more had arrived."""
+        last datagrams came before. `emptied` says that nothing more had arrived. Who
+        leaves may take its next step after that."""
         if links:
             self.stack.linked(links, now)
         self.stack.receive(datagrams, now, emptied)

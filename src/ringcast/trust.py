@@ -44,8 +44,8 @@ class UnreadableError(ConfigError):
 
 
 class Trusted(NamedTuple):
-    """What is in a folder: the names of each public key, and what is wrong with files,
-    as far as it was not said before."""
+    """Holds what was read in a folder: the names of each public key, and what is wrong
+    with files, as far as it was not said before."""
 
     names: dict[bytes, frozenset[str]]
     faults: list[str]                   # of files whose keys are not trusted
