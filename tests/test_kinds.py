@@ -103,6 +103,30 @@ def test_a_batch_without_a_packet_for_the_layer_only_passes():
     assert above.got == [[(STRANGE, b"")]] and echo.batches == 0
 
 
+def test_a_packet_alone_goes_past_layers_that_take_other_kinds():
+    echo, between = Echo(), Layer()
+    stack = stack_of(echo, between)
+    between.receive = None                              # to call it would raise
+    stack.receive([ping(7)], 0)
+    assert echo.heard == [(2, 7)]
+
+
+def test_a_packet_alone_stops_at_a_layer_that_looks_at_all():
+    class Deaf(Layer):
+        def receive(self, packets, now):
+            pass
+
+    echo = Echo()
+    stack_of(echo, Deaf(), Layer()).receive([ping(7)], 0)
+    assert echo.heard == []
+
+
+def test_a_packet_alone_that_nobody_takes_is_counted():
+    stack = stack_of(Layer(), Echo())
+    stack.receive([said(STRANGE, b"")], 0)
+    assert stack.status().wire.unhandled == 1
+
+
 def test_nothing_goes_up_of_a_batch_that_is_all_for_the_layer():
     above, echo = Above(), Echo()
     stack_of(above, echo).receive([ping(1), ping(2)], 0)

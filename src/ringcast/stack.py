@@ -18,6 +18,7 @@ run exactly.
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -149,7 +150,8 @@ class Layer:
     """One protocol. Each method passes on what it does not handle.
 
     A layer takes the packets of the kinds that its methods are marked with (kinds.py),
-    and passes all others up. The stack sets `above`, `below`, `stack` and `handlers`.
+    and passes all others up. The stack sets `above`, `below`, `stack`, `handlers` and
+    `nearest`.
     """
 
     kinds: ClassVar[dict[Kind, str]] = {}       # that the layer takes, and the methods' names
@@ -157,6 +159,8 @@ class Layer:
     below: "Layer"
     stack: "Stack"
     handlers: dict[int, Callable[[Packet, Instant], Packet | None]]
+    # The next layer above that takes a kind, or looks at all packets; None: all others.
+    nearest: dict[int | None, "Layer"]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -198,7 +202,16 @@ class Layer:
         if len(others) < len(packets):
             self.received(now)
         if others:
-            self.above.receive(others, now)
+            self.pass_up(others, now)
+
+    def pass_up(self, packets: list[Packet], now: Instant) -> None:
+        """Pass packets up. One alone goes past the layers that would only pass it
+        on."""
+        if len(packets) > 1:
+            self.above.receive(packets, now)
+        else:
+            nearest = self.nearest
+            (nearest.get(packets[0].kind) or nearest[None]).receive(packets, now)
 
     def received(self, now: Instant) -> None:
         """Do what is done once for a batch, after all its packets that this layer
@@ -286,7 +299,7 @@ class _Bottom(Layer):
     """The end below the lowest layer: it turns packets into effects."""
 
     def send(self, packets: list[Packet], now: Instant) -> None:
-        self.stack.effects.packets.extend((packet.dest, packet.data) for packet in packets)
+        self.stack.effects.packets += [(packet.dest, packet.data) for packet in packets]
 
 
 def sooner(one: Instant | None, other: Instant | None) -> Instant | None:
@@ -330,17 +343,24 @@ class Stack:
         self.num_emptied = 0            # how often all that had arrived was handled
         self.unread_at: Instant = 0     # when it was not, the last time
         self.layers = list(layers)
-        self._delivering = [layer for layer in layers if type(layer).deliver is not Layer.deliver]
+        delivering = [layer.deliver for layer in layers if type(layer).deliver is not Layer.deliver]
+        self._delivering = deque(delivering)            # the first one delivers first
         self._timed = [layer for layer in layers if type(layer).deadline is not Layer.deadline]
-        self._first = 0                 # index of the layer that delivers first in the next turn
+        self._deadlines = [layer.deadline for layer in self._timed]
         self._top, self._bottom = _Top(), _Bottom()
         chain: list[Layer] = [self._top, *self.layers, self._bottom]
         for above, below in zip(chain, chain[1:], strict=False):
             above.below, below.above = below, above
         self.kinds: dict[int, Kind] = {}
+        nearest: dict[int | None, Layer] = {None: self._top}
         for layer in chain:
             layer.stack = self
             self._bind_kinds(layer)
+            layer.nearest = nearest
+            if type(layer).receive is Layer.receive:
+                nearest = nearest | dict.fromkeys(layer.handlers, layer)
+            else:
+                nearest = {None: layer}
 
     def _bind_kinds(self, layer: Layer) -> None:
         """Add the kinds of a layer to the table, and bind them to its methods."""
@@ -411,7 +431,7 @@ class Stack:
             else:
                 packets.append(Packet(header.kind, header.sender, header.dest, datagram))
         if packets:
-            self._bottom.above.receive(packets, now)
+            self._bottom.pass_up(packets, now)
 
     def _count_unreadable(self, datagram: "Buffer") -> None:
         if wire.is_foreign(datagram, self.group, self._checked):
@@ -433,10 +453,10 @@ class Stack:
     def deliver(self, limit: int, now: Instant) -> int:
         """Deliver at most `limit` messages; return how many. Another layer is the first
         each time."""
-        handed, layers = 0, self._delivering
-        for step in range(len(layers)):
-            handed += layers[(self._first + step) % len(layers)].deliver(limit - handed, now)
-        self._first += 1
+        handed = 0
+        for deliver in self._delivering:
+            handed += deliver(limit - handed, now)
+        self._delivering.rotate(-1)
         return handed
 
     def delivered(self, batch: Batch, now: Instant) -> None:
@@ -455,8 +475,10 @@ class Stack:
     def deadline(self) -> Instant | None:
         """Return the earliest instant at which tick has something to do, or None."""
         earliest = None
-        for layer in self._timed:
-            earliest = sooner(earliest, layer.deadline())
+        for deadline in self._deadlines:
+            due = deadline()
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
         return earliest
 
     def take(self) -> Effects:

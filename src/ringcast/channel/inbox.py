@@ -239,7 +239,7 @@ class Inbox:
     def _take(self, taken: list[Outstanding], by: Instant | None, last_view: int | None) -> bool:
         while True:
             is_last_look = self.is_last_look(last_view)
-            if self.take_some(taken, last_view):
+            if self.has_news() and self.take_some(taken, last_view):
                 return True
             is_last_look = is_last_look or self.is_later(last_view)
             if not is_last_look and by is not None and by <= time.monotonic_ns():
@@ -266,8 +266,10 @@ class Inbox:
         return last_view is not None and view is not None and view > last_view
 
     def _first_with_rest(self) -> Outstanding | None:
-        return next((each for each in self._outstanding.copy()
-                     if each.state == Outstanding.HAS_REST), None)
+        for each in self._outstanding.copy():
+            if each.state == Outstanding.HAS_REST:
+                return each
+        return None
 
     def take_some(self, taken: list[Outstanding], last_view: int | None = None) -> bool:
         """Without waiting, add the first rest that an iterator left to `taken`, or else

@@ -56,8 +56,10 @@ class Parts(Layer):
         self.num_cut = self.num_joined = self.num_given_up = self.num_bad = 0
 
     def send(self, packets: list[Packet], now: Instant) -> None:
-        if max(map(len_of, packets), default=0) > self.datagram:
-            packets = [part for packet in packets for part in self._cut_packet(packet)]
+        for packet in packets:
+            if len(packet.data) > self.datagram:
+                packets = [part for each in packets for part in self._cut_packet(each)]
+                break
         self.below.send(packets, now)
 
     def _cut_packet(self, packet: Packet) -> list[Packet]:
@@ -129,7 +131,3 @@ class Parts(Layer):
         status.parts = PartsStatus(
             num_datagrams_cut=self.num_cut, num_joined=self.num_joined,
             num_parts_given_up=self.num_given_up, num_bad_parts=self.num_bad)
-
-
-def len_of(packet: Packet) -> int:
-    return len(packet.data)

@@ -66,6 +66,8 @@ class Unreliable(Layer):
     def deliver(self, limit: int, now: Instant) -> int:
         """Hand over what has arrived in this turn; drop what the application has no
         room for."""
+        if not self.arrived:
+            return 0
         arrived, self.arrived = self.arrived, []
         handed = arrived[:max(0, limit)]
         self.stack.effects.deliveries += handed

@@ -220,9 +220,10 @@ class UdpTransport(RefCountedTransport):
 
     def refused(self) -> list[int]:
         """See `Transport.refused`."""
-        gone = set(self._receiver.refused())
+        if not (gone := self._receiver.refused()):
+            return []
         return [member for member, address in self._members.items()
-                if (address.host, address.port) in gone] if gone else []
+                if (address.host, address.port) in gone]
 
     def wake(self) -> None:
         """See `Transport.wake`."""

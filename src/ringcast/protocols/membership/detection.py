@@ -105,12 +105,13 @@ class Detection:
 
     def hear(self, senders: Collection[int], now: Instant) -> None:
         """Note that these members are alive."""
-        for sender in self.watched.intersection(senders):
-            self.heard[sender] = now
-            self.probing.pop(sender, None)
-            if sender in self.silent:
-                self.silent.discard(sender)
-                self._tell(now)
+        for sender in senders:
+            if sender in self.watched:
+                self.heard[sender] = now
+                self.probing.pop(sender, None)
+                if sender in self.silent:
+                    self.silent.discard(sender)
+                    self._tell(now)
 
     def refuse(self, member: int, now: Instant) -> None:
         """Note that a datagram or a dial to a member was refused."""

@@ -207,7 +207,7 @@ class Membership(Layer):
 
     def receive(self, packets: list[Packet], now: Instant) -> None:
         """Take what concerns the group. Any packet shows that its sender is alive."""
-        self.detection.hear({packet.sender for packet in packets}, now)
+        self.detection.hear([packet.sender for packet in packets], now)
         super().receive(packets, now)
         self.settling.answer_once_complete(now)
 

@@ -311,7 +311,7 @@ class StateTransfer(Layer):
     @property
     def is_holding(self) -> bool:
         """Return whether the application gets nothing directly."""
-        return self.state == NEEDS or self.is_skipping or bool(self.held)
+        return bool(self.held) or self.state == NEEDS or self.is_skipping
 
     @property
     def is_full(self) -> bool:
@@ -323,26 +323,36 @@ class StateTransfer(Layer):
         many messages of it were held back before."""
         if effects.failures:
             effects.failures = [batch for batch in effects.failures if not batch.bits & STATE]
-        if [batch for batch in effects.deliveries if batch.bits & STATE]:
-            effects.deliveries = self._take_all(effects.deliveries)
-        if self.givings:
-            self.passed_bytes += sum(batch.nbytes for batch in effects.deliveries)
+        if effects.deliveries:
+            self._note_delivered(effects)
         released = 0
         if self.is_holding:
             self._hold(effects)
             released = self._release(effects)
-        for view in effects.views if self.duties else ():
+        if self.duties and effects.views:
+            self._begin_to_give(effects)
+        if self.news and self.place <= self.membership.settling.settled_id:
+            effects.state, self.news = self.news, []    # nothing in it can be lost for others
+        if self.to_finish:
+            effects.arrived = True
+        return released
+
+    def _note_delivered(self, effects: Effects) -> None:
+        """Take parts of a state out of the deliveries, and count what the application
+        gets while it gives its own."""
+        if [batch for batch in effects.deliveries if batch.bits & STATE]:
+            effects.deliveries = self._take_all(effects.deliveries)
+        if self.givings:
+            self.passed_bytes += sum(batch.nbytes for batch in effects.deliveries)
+
+    def _begin_to_give(self, effects: Effects) -> None:
+        """Have the application asked for its state where it is shown a view that names
+        us as a giver."""
+        for view in effects.views:
             if self.membership.multicast.receiving:     # else we leave, and do not have all of it
                 effects.givings += [Giving(view.id, joiner) for place, joiner in self.duties
                                     if place <= view.id and joiner in view]
             self.duties = [duty for duty in self.duties if duty[0] > view.id]
-        if self.news and self.place <= self.membership.settling.settled_id:
-            effects.state, self.news = self.news, []    # nothing in it can be lost for others
-        effects.arrived |= bool(self.to_finish)
-        if self.alone_bytes >= max(self.backlog, MOST_ALONE):
-            effects.fault = ("members sent this one alone too much before it had its state; send "
-                             "it less, or give it a larger state_backlog")
-        return released
 
     def _hold(self, effects: Effects) -> None:
         """Hold back what comes behind the place, and drop what comes before, but for
@@ -357,6 +367,9 @@ class StateTransfer(Layer):
         self.num_held_back += sum(map(len, kept))
         self.held_bytes += sum(batch.nbytes for batch in kept)
         self.alone_bytes += sum(batch.nbytes for batch in alone(kept))
+        if self.alone_bytes >= max(self.backlog, MOST_ALONE):
+            effects.fault = ("members sent this one alone too much before it had its state; send "
+                             "it less, or give it a larger state_backlog")
         kept = [finished(batch) for batch in kept]
         if views or (kept and not self.held):
             self.held.append(Segment(views, kept))

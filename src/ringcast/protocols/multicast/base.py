@@ -217,7 +217,8 @@ class Multicast(Rules):
         if self.requests:
             for dest, wanted in self.requests.take(self.send_window.ring.low).items():
                 self._repeat(dest, wanted, now)
-        self.fetching.answer(now)
+        if self.fetching.wanted:
+            self.fetching.answer(now)
         self.report_again(now)
         self._watch_gaps(now)
         self._arm(now)
@@ -377,9 +378,10 @@ class Multicast(Rules):
         (decision 15), and all OOB messages that came (EarlyDeliveries); and views, each
         at its place (flush.py). Return how many messages."""
         handed = self.deliver_messages(limit, now)
-        while self.flushing.show_next():
-            handed += self.deliver_messages(limit - handed, now)
-        self.stack.effects.arrived |= self.flushing.is_view_next
+        if self.flushing.pending:
+            while self.flushing.show_next():
+                handed += self.deliver_messages(limit - handed, now)
+            self.stack.effects.arrived |= self.flushing.is_view_next
         return handed
 
     def deliver_messages(self, limit: int, now: Instant) -> int:
@@ -397,12 +399,14 @@ class Multicast(Rules):
         flushing = self.flushing
         if self.observing is not None and limit > 0 and not self.observing.tell():
             return 0
-        windows = [*flushing.undelivered(), *self.windows.values(), None]
+        windows = [*self.windows.values(), None]
+        if flushing.departed:
+            windows = [*flushing.undelivered(), *windows]
+        start = self.turn % len(windows)
         handed = 0
-        for step in range(len(windows)):
+        for window in windows[start:] + windows[:start]:
             if limit <= handed:
                 break
-            window = windows[(self.turn + step) % len(windows)]
             stream = window.stream if window else self.own
             if stream.ring.hd == stream.ring.hr:
                 continue
@@ -482,9 +486,10 @@ class Multicast(Rules):
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
-        deadline = sooner(self.next_scan, self.next_look)
-        return deadline if self.observing is None else sooner(deadline,
-                                                              self.observing.next_question)
+        due, look = self.next_scan, self.next_look
+        if look is not None and (due is None or look < due):
+            due = look
+        return due if self.observing is None else sooner(due, self.observing.next_question)
 
     def tick(self, now: Instant) -> None:
         """Look for gaps, or scan the windows, or both."""

@@ -95,8 +95,6 @@ class Fetching:
 
     def answer(self, now: Instant) -> None:
         """Answer the FETCHes of a batch together, as far as the pace allows."""
-        if not self.wanted:
-            return
         layer, wanted = self.layer, self.wanted
         self.wanted = {}
         for origin, requested in wanted.items():

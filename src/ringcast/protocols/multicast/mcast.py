@@ -180,7 +180,7 @@ class Mcast(Multicast):
     def received(self, now: Instant) -> None:
         """Also tell LOW, at once if it has risen by a good part of a window."""
         super().received(now)
-        if self._tells_low() and self._owes_much():
+        if self._owes_much() and self._tells_low():
             self.send_control(HIGHEST, self.highest(), EVERYONE, now)
 
     def _owes_much(self) -> bool:
@@ -203,7 +203,7 @@ class Mcast(Multicast):
     def report_again(self, now: Instant) -> None:
         """In a large group an answer may wait for the next scan, and is for all."""
         asked = [window for window in self.windows.values() if window.report_due]
-        if not self.is_large:
+        if asked and not self.is_large:
             self._tell_each(asked, now)
         elif asked and self.next_ack <= now:
             self._acknowledge(now)

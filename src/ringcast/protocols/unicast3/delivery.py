@@ -38,12 +38,16 @@ class Deliveries:
     def deliver(self, limit: int, now: Instant) -> int:
         """Hand at most `limit` messages in order to the application, besides OOB
         messages (EarlyDeliveries); return how many it got."""
-        handed = self.oob.hand_over(limit, self.context.effects)
-        if self.context.receiving:
-            handed += self._deliver_leaving(limit - handed, now)
-            handed += self.loopback.deliver(limit - handed, now)
-            handed += self._deliver_ready(limit - handed, now)
-        self.context.counters.unicast_msgs_delivered += handed
+        context = self.context
+        handed = self.oob.hand_over(limit, context.effects)
+        if context.receiving:
+            if self.leaving:
+                handed += self._deliver_leaving(limit - handed, now)
+            if self.loopback.stream is not None:
+                handed += self.loopback.deliver(limit - handed, now)
+            if self.ready:
+                handed += self._deliver_ready(limit - handed, now)
+        context.counters.unicast_msgs_delivered += handed
         return handed
 
     def _deliver_leaving(self, limit: int, now: Instant) -> int:

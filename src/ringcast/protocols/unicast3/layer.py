@@ -168,12 +168,14 @@ class Unicast3(Layer):
 
     def deadline(self) -> Instant | None:
         context, heap = self.context, self.acks.heap
-        due = [instant for instant in (context.next_scan, context.next_reap) if instant is not None]
-        if heap:
-            due.append(heap[0][0])
         if self.loopback.is_ready:
-            due.append(0)
-        return min(due, default=None)
+            return 0
+        due, reap = context.next_scan, context.next_reap
+        if reap is not None and (due is None or reap < due):
+            due = reap
+        if heap and (due is None or heap[0][0] < due):
+            due = heap[0][0]
+        return due
 
     def tick(self, now: Instant) -> None:
         """Send the acks that are due. Every xmit_interval, while anything is missing,
