@@ -311,7 +311,7 @@ MUTATIONS = [
              "if ack.budget == 0 and self.local.incarnation in ack.finished:",
              test=LOSS + "test_nobody_waits_for_a_member_that_takes_no_messages"),
     # ------------------------------------------------------------------------------------- blocking
-    Mutation("a purge unblocks nobody", "Mcast.purge",
+    Mutation("a purge unblocks nobody", "Multicast.free_sent",
              "self.stack.effects.writable = True", "pass"),
     Mutation("an ack never purges", "Mcast._on_ack",
              "if self.acks.ack(member, seqno):", "if False:"),
@@ -479,10 +479,17 @@ MUTATIONS = [
              "window.stream.release(seqno)", "pass",
              test=PLAYS + "[stable-keep-delivered-msgs]"),
     Mutation("STABILITY does not purge", "Nakack2.stable", "self._purge_to(seqno)", "pass", LOSSY),
-    Mutation("a purge wakes up nobody", "Nakack2._purge_to",
+    Mutation("a purge wakes up nobody", "Multicast.free_sent",
              "self.stack.effects.writable = True", "pass", LOSSLESS),
+    Mutation("one that begins uses all that it was granted", "Multicast._fit_window",
+             "1 if self.is_acked else max(1, len(self.members) - 1)", "1",
+             test="tests/sim/test_member.py::test_all_may_begin_to_send_at_one_moment"),
+    Mutation("who was acknowledged goes on with a small window", "Multicast.free_sent",
+             "self._fit_window()", "pass",
+             test="tests/sim/test_member.py::"
+             + "test_one_that_was_acknowledged_may_use_all_that_it_was_granted"),
     # --------------------------------------------------------------- messages that wait for company
-    Mutation("free what was not framed", "Mcast.purge",
+    Mutation("free what was not framed", "Multicast.free_sent",
              "self.send_window.stable(self", "self.send_window.ring.stable(self",
              test=WAIT
              + "test_what_its_sender_alone_has_finished_comes_before_the_view_of_who_joins"),

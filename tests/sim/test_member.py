@@ -49,6 +49,27 @@ def test_a_full_socket_drops_and_the_rest_is_repeated():
     assert got(cluster, "B", "A") == payloads
 
 
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_all_may_begin_to_send_at_one_moment(stack):
+    cluster = group("ABCDEF", stack=stack, socket_bytes=1 << 20, max_bundle_size=600)
+    members = cluster.members.values()
+    for member in members:
+        assert 0 < member.send(*[bytes(500)] * 2000) < 2000, "its window is full"
+        member.pause(20 * MS)                           # nobody reads meanwhile
+    cluster.run(100)
+    assert [member.transport.num_overflows for member in members] == [0] * 6
+
+
+def test_one_that_was_acknowledged_may_use_all_that_it_was_granted():
+    cluster = group("ABCDEF")
+    a, limits = cluster["A"], []
+    for _ in range(2):
+        limits.append(a.multicast.send_window.ring.max_bytes)
+        a.send(b"1")
+        cluster.settle()
+    assert limits[1] == a.config.max_bytes and limits[0] == limits[1] // 5
+
+
 def test_a_paused_member_does_nothing_and_then_catches_up():
     cluster = group()
     cluster["B"].pause(2 * SECOND)

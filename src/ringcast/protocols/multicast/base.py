@@ -132,6 +132,8 @@ class Multicast(Rules):
         self.is_gapped = False                          # something may be missing
         self.backoff = Backoff()                        # of HIGHEST
         self.turn = 0                                   # whose window delivers first
+        self.credit = config.max_bytes                  # the smallest of all receivers, in bytes
+        self.is_acked = False                           # another member has acknowledged us
         self.told_low = offset                          # LOW in our last HIGHEST
 
     def open_stream(self, sender: Address, offset: Seqno) -> Stream:
@@ -369,7 +371,23 @@ class Multicast(Rules):
     def use_credit(self, smallest: int) -> None:
         """Bound the send window by the smallest credit of all receivers; its datagrams
         too, so that a window always has several of them."""
-        set_window_limit(self.send_window, min(self.config.max_bytes, smallest), self.config)
+        self.credit = min(self.config.max_bytes, smallest)
+        self._fit_window()
+
+    def _fit_window(self) -> None:
+        """Use our credit. Before anything of ours is acknowledged nobody counts us
+        among its senders, and others may begin just now: then use as much as all can at
+        once."""
+        sharers = 1 if self.is_acked else max(1, len(self.members) - 1)
+        set_window_limit(self.send_window, max(1, self.credit // sharers), self.config)
+
+    def free_sent(self, seqno: Seqno) -> None:
+        """Free our messages up to a seqno that all have acknowledged."""
+        if self.send_window.stable(self.flushing.bound_purge(seqno)):
+            self.stack.effects.writable = True
+            if not self.is_acked and len(self.members) > 1:
+                self.is_acked = True
+                self._fit_window()
 
     # ----------------------------------------------------------------------------------- delivering
 
@@ -476,6 +494,7 @@ class Multicast(Rules):
     def view(self, view: View, now: Instant) -> None:
         """On reception of view V: install it, as the members agreed."""
         self.flushing.install(view, now)
+        self._fit_window()
         self.stack.effects.writable = True
         self.flushing.show()
         self.flush(now)

@@ -174,8 +174,8 @@ class Mcast(Multicast):
         minimum = self.acks.minimum if self.acks else self.send_window.sent
         if not self.receiving:                          # stable() stops at HD, which nobody moves
             ring.remove_many(nullify=False)
-        if minimum is not None and self.send_window.stable(self.flushing.bound_purge(minimum)):
-            self.stack.effects.writable = True
+        if minimum is not None:
+            self.free_sent(minimum)
 
     def received(self, now: Instant) -> None:
         """Also tell LOW, at once if it has risen by a good part of a window."""

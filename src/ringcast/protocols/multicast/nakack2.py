@@ -254,8 +254,7 @@ class Nakack2(Multicast):
         sent = self.sent_of(seqno)
         if sent is None or not is_within(window.ring.low, sent, window.sent):
             return
-        if window.stable(self.flushing.bound_purge(sent)):
-            self.stack.effects.writable = True
+        self.free_sent(sent)
 
     def purge(self) -> None:
         """Free what was sent, if nobody takes it. (For all others, STABILITY tells.)"""
