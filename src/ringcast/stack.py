@@ -93,13 +93,13 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class HeldKeys(NamedTuple):
-    """The keys of views that this member holds, by id. It seals with that of the view
-    `present` (0: with none), and opens what others seal with each of them. `members`
-    are those of that view."""
+    """The keys of views that this member holds, and the members of these views, by id.
+    It seals with that of the view `present` (0: with none), and opens what members of
+    each of these views seal with its key."""
 
     present: int
     keys: Mapping[int, bytes]
-    members: Collection[int] = ()
+    members: Mapping[int, Collection[int]]
 
     def __repr__(self) -> str:
         return f"HeldKeys({self.present:016x})"         # and nothing of the keys

@@ -527,7 +527,8 @@ class SealStatus(Section):
         "datagrams", "datagrams dropped: they came before, or are too old to tell",
         "Grows: the network repeats datagrams, or somebody plays them again.")] = 0
     datagrams_of_strangers: Annotated[int, Count(
-        "datagrams", "datagrams dropped: their senders have not answered our challenge",
+        "datagrams", "datagrams dropped: their senders have not answered our challenge, or are no "
+        "members of the view that they seal for",
         "A few at each join: normal.")] = 0
     datagrams_of_other_views: Annotated[int, Count(
         "datagrams", "datagrams dropped: of a view whose key this member does not hold, or of no "

@@ -740,8 +740,21 @@ MUTATIONS = [
     Mutation("forget members of the view for others", "Seal._first_to_go",
              "sender not in self._members", "True",
              test=TRUST + "test_nobody_takes_a_members_place_however_many_processes_it_begins"),
-    Mutation("know nobody of the view", "Keyring.held", "present is not None", "False",
+    Mutation("know nobody of the view", "Keyring.held", "held.members.keys()", "()",
              test=TRUST + "test_whoever_is_in_the_view_is_not_forgotten"),
+    Mutation("hear in a view who is no member of it", "ViewSeal.sender",
+             "and sender in self.members", "",
+             test=KEYS + "test_however_many_processes_begin_each_member_of_a_view_is_heard"
+             "[with the key]"),
+    Mutation("remember in a view of whom nothing has opened", "ViewSeal.sender",
+             "return Sender(salt, -1, None, self.root)",
+             "return self.senders.setdefault(sender, Sender(salt, -1, None, self.root))",
+             test=KEYS
+             + "test_who_proves_himself_with_the_number_of_a_member_takes_no_place_in_its_view"),
+    Mutation("do not ask a member whose number somebody has proved", "ViewSeal.sender",
+             "and found.salt == salt", "",
+             test=KEYS
+             + "test_a_member_whose_number_somebody_proves_is_asked_when_it_speaks_in_its_view"),
     Mutation("seal from two threads at once", "SealedTransport.put",
              "with self._sealing:", "if True:",
              test=THREATS + "test_threads_that_send_at_once_never_use_a_number_twice"),

@@ -10,7 +10,14 @@ from ringcast._core import wire
 from ringcast.protocols.membership.messages import Seat
 from ringcast.protocols.security import keyring as keyrings, seal as sealing
 from ringcast.protocols.security.keyring import MOST_HELD, Keyring
-from ringcast.protocols.security.seal import ENTROPY, HEADER, MOST_VIEWS, OLD_KEY, Seal
+from ringcast.protocols.security.seal import (
+    ENTROPY,
+    HEADER,
+    MOST_SENDERS,
+    MOST_VIEWS,
+    OLD_KEY,
+    Seal,
+)
 from ringcast.stack import HeldKeys
 
 A, B, C = 1, 2, 3
@@ -190,8 +197,8 @@ class Peer(Seal):
     """A seal that takes ALIVE with the secret alone, and DATA only with a view's
     key."""
 
-    def __init__(self, number):
-        super().__init__(keys(), number, Random(number).randbytes(ENTROPY), {DATA},
+    def __init__(self, number, seed=None):
+        super().__init__(keys(), number, Random(seed or number).randbytes(ENTROPY), {DATA},
                          outside={ALIVE})
 
     def say(self, text, kind=DATA, dest=0):
@@ -207,7 +214,8 @@ def key(view_id):
 
 
 def held(present, *others):
-    return HeldKeys(present, {each: key(each) for each in (present, *others) if each})
+    held = [each for each in (present, *others) if each]
+    return HeldKeys(present, {each: key(each) for each in held}, dict.fromkeys(held, (A, B, C)))
 
 
 def peers(present=view(1)):
@@ -267,8 +275,8 @@ def test_who_is_in_another_view_opens_nothing_of_this_one():
 def test_the_key_of_a_view_opens_nothing_of_the_view_with_another_id():
     a, b = Peer(A), Peer(B)
     meet(a, b)
-    a.rekey(HeldKeys(view(1), {view(1): key(1)}), 0)
-    b.rekey(HeldKeys(view(2), {view(2): key(1)}), 0)
+    a.rekey(HeldKeys(view(1), {view(1): key(1)}, {view(1): (A, B)}), 0)
+    b.rekey(HeldKeys(view(2), {view(2): key(1)}, {view(2): (A, B)}), 0)
     assert b.hear(a.say(b"x")) == []
 
 
@@ -281,6 +289,55 @@ def test_what_was_said_in_a_view_opens_once_also_if_a_sender_was_forgotten_and_c
     meet(a, b, now=MS)
     b.rekey(held(view(1), view(2)), MS)
     assert b.hear(*said, now=MS) == [] and b.hear(a.say(b"x"), now=MS) == [b"x"]
+
+
+def prove(process, member):
+    """Let a process answer the challenge of a member, which asks nobody for it."""
+    process._answers, process._asked = {member.member: member.challenge}, {}
+    member.open(process.hellos(0), 0)
+
+
+@pytest.mark.parametrize("has_key", [False, True], ids=["without the key", "with the key"])
+def test_however_many_processes_begin_each_member_of_a_view_is_heard(has_key):
+    """Who has the secret sends a datagram of each with the tag of the view, and a
+    member may seal it with the view's key, too. Some members have said nothing yet."""
+    a, b = peers()
+    c = Peer(C)
+    c.rekey(held(view(1)), 0)
+    assert b.hear(a.say(b"x")) == [b"x"]
+    for number in range(10, 10 + MOST_SENDERS + 10):
+        thief = Peer(number)
+        thief.rekey(held(view(1)), 0)
+        prove(thief, b)
+        said = thief.say(b"evil")
+        assert b.hear(said if has_key else said[:-1] + bytes([said[-1] ^ 1])) == []
+    prove(c, b)
+    assert b.hear(a.say(b"y"), c.say(b"first")) == [b"y", b"first"]
+    assert b._by_tag[b._in_view.tag].senders.keys() == {A, C}
+
+
+def test_who_proves_himself_with_the_number_of_a_member_takes_no_place_in_its_view():
+    """He has the secret, and not the key of the view. He may come before the member
+    has said anything there, or after."""
+    a, b = peers()
+    thief = Peer(A, seed="thief")
+    thief.rekey(HeldKeys(view(1), {view(1): bytes(32)}, {view(1): (A,)}), 0)
+    thief._in_view.tag = b._in_view.tag
+    for said in (b"first", b"later"):
+        prove(thief, b)
+        assert b.senders[A].salt == thief.salt and b.hear(thief.say(b"evil")) == []
+        assert b.hear(a.say(b"lost")) == []
+        prove(a, b)
+        assert b.hear(a.say(said)) == [said]
+
+
+def test_a_member_whose_number_somebody_proves_is_asked_when_it_speaks_in_its_view():
+    a, b = peers()
+    assert b.hear(a.say(b"x")) == [b"x"]
+    prove(Peer(A, seed="thief"), b)
+    assert b.hear(a.say(b"lost"), now=20 * MS) == [] and b.has_to_say
+    meet(a, b, now=20 * MS)
+    assert b.hear(a.say(b"heard"), now=20 * MS) == [b"heard"]
 
 
 def test_in_a_view_whole_epochs_may_be_missed(monkeypatch):

@@ -141,7 +141,7 @@ class Former:
                                   heard[wire.HEADER_SIZE:])
         old = [(view_id, key) for view_id, key in self.keys[outsider].items()
                if target.now > given_up.get(view_id, target.now) + OLD_KEY][-LATEST_KEYS:]
-        views = [ViewSeal(self.sealing.keys.of_view(*each)) for each in old]
+        views = [ViewSeal(self.sealing.keys.of_view(*each), ()) for each in old]
         for root, tag, epoch in ((None, 0, known.number),
                                  *((view.root, view.tag, 0) for view in views)):
             cipher = self.sealing.keys.cipher(known.salt, name, epoch, root)

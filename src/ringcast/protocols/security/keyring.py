@@ -154,9 +154,8 @@ class Keyring:
 
     def held(self) -> HeldKeys:
         """Return the keys that we hold."""
-        present = self._held.get(self.present)
         return HeldKeys(self.present, {each: held.key for each, held in self._held.items()},
-                        present.members.keys() if present is not None else ())
+                        {each: held.members.keys() for each, held in self._held.items()})
 
     def _info(self, view_id: int, member: int) -> bytes:
         """Return what a sealed key is bound to."""

@@ -25,7 +25,9 @@ way.
 **Who is heard.** A datagram opens only if its sender has answered our challenge
 (hello.py). What comes from somebody else is counted and dropped, and its sender is
 asked, but not often: anybody can send such datagrams. When a sender has answered, the
-layers above are told as of a new connection: what it sent before may be lost.
+layers above are told as of a new connection: what it sent before may be lost. With the
+key of a view only its members are heard. Each of them is one process there, the first
+of which something has opened: who has the secret may prove itself under its number too.
 
 Of more than MOST_SENDERS that have answered, some are forgotten, and have to answer
 again: never one of our view. So nobody makes us forget what its members have proved,
@@ -111,21 +113,21 @@ class Epoch:
 
 class Sender:
     """A member that has answered our challenge. Of its epochs the present one opens,
-    the one before, and the next one, which begins when a datagram of it has opened."""
+    the one before, and the next one, which begins when a datagram of it has opened. In
+    a view, where no HELLO tells an epoch, the first one begins so too."""
 
     __slots__ = ("challenge", "epochs", "is_in_view", "number", "root", "salt")
 
-    def __init__(self, salt: bytes, number: int, epoch: Epoch, root: bytes | None = None,
-                 is_in_view: bool = False, challenge: bytes = b"") -> None:
+    def __init__(self, salt: bytes, number: int, epoch: Epoch | None,
+                 root: bytes | None = None, challenge: bytes = b"") -> None:
         self.salt, self.number, self.root = salt, number, root
-        self.is_in_view, self.challenge = is_in_view, challenge
-        self.epochs = {number: epoch}
+        self.is_in_view, self.challenge = epoch is None, challenge
+        self.epochs = {} if epoch is None else {number: epoch}
 
     def begin(self, number: int, under: Epoch) -> None:
-        """Note that a datagram of an epoch has opened."""
-        if number > self.number:
-            self.number, self.epochs[number] = number, under
-            self.epochs = {each: epoch for each, epoch in self.epochs.items() if each >= number - 1}
+        """Note that a datagram of a later epoch has opened."""
+        self.number, self.epochs[number] = number, under
+        self.epochs = {each: epoch for each, epoch in self.epochs.items() if each >= number - 1}
 
 
 class Outgoing:
@@ -140,23 +142,24 @@ class Outgoing:
 
 
 class ViewSeal:
-    """A view whose key opens, until an instant, and what its members have sealed with
-    it. The key is new with the view, so all numbers are."""
+    """A view whose key opens, until an instant, and what its `members` have sealed with
+    it. The key is new with the view, so all numbers are. `senders` are the members of
+    whom something has opened: nobody else has a place there, and each has one."""
 
-    __slots__ = ("root", "senders", "tag", "until")
+    __slots__ = ("members", "root", "senders", "tag", "until")
 
-    def __init__(self, root: bytes) -> None:
-        self.root, self.until = root, FOREVER
+    def __init__(self, root: bytes, members: Collection[int]) -> None:
+        self.root, self.members, self.until = root, members, FOREVER
         self.tag = max(1, int.from_bytes(derive(root, b"tag")[:4], "little")) << 32
-        self.senders: dict[tuple[int, bytes], Sender] = {}      # by incarnation and salt
+        self.senders: dict[int, Sender] = {}
 
-    def sender(self, keys: Keys, sender: int, salt: bytes) -> Sender | None:
-        """Return a sender in this view; None if there are too many."""
-        found = self.senders.get((sender, salt))
-        if found is None and len(self.senders) < MOST_SENDERS:
-            epoch = Epoch(keys.cipher(salt, sender, 0, self.root), [0] * len(CHANNELS))
-            found = self.senders[sender, salt] = Sender(salt, 0, epoch, self.root, True)
-        return found
+    def sender(self, sender: int, salt: bytes) -> Sender | None:
+        """Return what is known of the process with this salt in this view, or may begin
+        to be known; None if it is no member."""
+        found = self.senders.get(sender)
+        if found is None and sender in self.members:
+            return Sender(salt, -1, None, self.root)
+        return found if found is not None and found.salt == salt else None
 
 
 class Arena:
@@ -270,13 +273,14 @@ class Seal:
         present view. Others that we held open for a while."""
         for view_id, key in held.keys.items():
             if view_id not in self._views:
-                self._views[view_id] = ViewSeal(self.keys.of_view(view_id, key))
+                self._views[view_id] = ViewSeal(self.keys.of_view(view_id, key),
+                                                held.members[view_id])
         for view_id, view in self._views.items():
             if view_id not in held.keys:
                 view.until = min(view.until, now + OLD_KEY)
         while len(self._views) > MOST_VIEWS:
             del self._views[min(each for each in self._views if each != held.present)]
-        self._members = held.members
+        self._members = held.members.get(held.present, ())
         present = self._views.get(held.present)
         if present is not None and (self._in_view is None or self._in_view.tag != present.tag):
             cipher = self.keys.cipher(self.salt, self.member, 0, present.root)
@@ -318,13 +322,13 @@ class Seal:
         if channel == HELLO:
             self._on_hello(bytes(datagram), sender, epoch, now)
             return None
-        known, tag = self.senders.get(sender), number & ~COUNT
+        known, tag, view = self.senders.get(sender), number & ~COUNT, None
         if known is not None and tag:
             view = self._by_tag.get(tag)
             if view is None or now >= view.until:
                 self.counters.datagrams_of_other_views += 1
                 return None
-            known = view.sender(self.keys, sender, known.salt)
+            known = view.sender(sender, known.salt)
         under = None if known is None else self._epoch_of(known, sender, epoch)
         if known is None or under is None:
             self.counters.datagrams_of_strangers += 1
@@ -349,7 +353,10 @@ class Seal:
             self.counters.datagrams_of_other_views += 1
             return None
         window.note(number & COUNT)
-        known.begin(epoch, under)
+        if epoch > known.number:
+            known.begin(epoch, under)
+            if view is not None:
+                view.senders[sender] = known
         return opened.toreadonly()
 
     def _epoch_of(self, known: Sender, sender: int, epoch: int) -> Epoch | None:
@@ -439,7 +446,7 @@ class Seal:
             self._draw_challenge()
         cipher = self.keys.cipher(hello.salt, sender, epoch, root)
         self.senders[sender] = Sender(hello.salt, epoch, Epoch(cipher, hello.numbers), root,
-                                      challenge=hello.challenge)
+                                      hello.challenge)
         if self.identity is not None:
             self.identity.proved[sender] = Proved(hello.proof[:IDENTITY_SIZE], hello.public)
         self._linked[sender] = None
