@@ -11,9 +11,9 @@ The key of the file NAME.pub may use the name NAME, and names that begin with NA
 
 The folder is read when a member starts, and again within LOOK when something in it has
 changed. So a key that was added is trusted soon, and one that was removed is not. A
-file that is there and cannot be read for a while, because the process has too many open
-files, say, takes no trust away: its key stays as it was, and the next look reads it
-again.
+file that is there and cannot be read, because the process has too many open files, or
+may not read it, takes no trust away: its key stays as it was, and the next look reads
+it again. To take trust away, the file is removed.
 """
 
 import os
@@ -36,7 +36,7 @@ LONGEST_NAME = 40                       # bytes; there is room for what comes be
 LONGEST = 4096                          # bytes of a file
 MOST_KEYS = 1024                        # public keys in a folder
 LOOK = 1_000_000_000                    # nanoseconds between two looks at the folder
-Stamps = dict[str, tuple[int, ...]]
+Stamps = dict[str, tuple[int, ...] | None]     # None: of a file that could not be read
 
 
 class UnreadableError(ConfigError):
@@ -88,9 +88,9 @@ class Folder:
             is_fixed = os.statvfs(self.path).f_flag & os.ST_RDONLY
             is_open = self.path.stat().st_mode & stat.S_IWOTH and not is_fixed
             with os.scandir(self.path) as entries:
-                found = {entry.name: _stamp(entry) for entry in entries
-                         if entry.name.endswith((PUBLIC, PRIVATE))
-                         and not entry.name.startswith(".")}
+                found: Stamps = {entry.name: _stamp(entry) for entry in entries
+                                 if entry.name.endswith((PUBLIC, PRIVATE))
+                                 and not entry.name.startswith(".")}
         except OSError as error:
             raise ConfigError(f"trust={str(self.path)!r} cannot be read: {error.strerror}; give "
                               "the folder that `ringcast trust new` made") from None
@@ -105,8 +105,9 @@ class Folder:
         return None if stamps == self.stamps else self._read_changed(stamps)
 
     def _read_changed(self, stamps: Stamps) -> Trusted:
-        """Read the public keys whose files have changed. The stamps of those that
-        cannot be read are not kept, so the next look reads them again."""
+        """Read the public keys whose files have changed. Of those that cannot be read
+        no stamp is kept, so the next look reads them again, or sees that they have
+        gone."""
         keys: dict[str, bytes] = {}
         faults: list[str] = []
         unread: dict[str, str] = {}
@@ -126,7 +127,7 @@ class Folder:
                 keys[file] = self.keys[file]
         new = {file: fault for file, fault in unread.items() if self.unread.get(file) != fault}
         faults += [fault for file, fault in new.items() if file not in keys]
-        self.stamps = {file: stamp for file, stamp in stamps.items() if file not in unread}
+        self.stamps = stamps | dict.fromkeys(unread)
         self.keys, self.unread = keys, unread
         faults += self._name(keys)
         return Trusted(self.names, faults, [fault for file, fault in new.items() if file in keys])

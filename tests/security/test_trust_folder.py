@@ -281,6 +281,17 @@ def test_the_command_makes_adds_lists_and_removes_keys(tmp_path):
         assert refused.returncode == 2 and said in refused.stderr, refused
 
 
+def test_a_key_that_cannot_be_read_is_trusted_until_its_file_is_removed(folder):
+    """As after `chmod 0`, which root does not notice."""
+    found = Folder(folder)
+    (folder / "radar.pub").unlink()
+    (folder / "radar.pub").symlink_to("radar.pub")
+    assert "radar.pub cannot be read" in found.changed().unread[0]
+    assert names(found) == ["radar", "tower"]
+    remove_key(folder, "radar")
+    assert found.changed().faults == [] and names(found) == ["tower"]
+
+
 def test_keys_of_ssh_keygen_are_keys(tmp_path):
     """As it writes them; its own file names are others."""
     keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "tower.key")]
