@@ -54,9 +54,10 @@ class Trusted(NamedTuple):
 
 class Folder:
     """A folder of trusted keys. ConfigError, which repeats no private key, if it cannot
-    be used."""
+    be used. Where it `may_lack` keys, what is wrong with single public keys is in
+    `faults` instead."""
 
-    def __init__(self, trust: Trust) -> None:
+    def __init__(self, trust: Trust, *, may_lack: bool = False) -> None:
         if not isinstance(trust, str | os.PathLike):
             raise TypeError(f"trust is the path of a folder, not {type(trust).__name__}")
         require_cryptography("trust=")
@@ -75,10 +76,10 @@ class Folder:
         self.own = private[0].removesuffix(PRIVATE)
         self.private = read_private(self.path / private[0])
         self.key = self.private.public_key().public_bytes_raw()
-        found_keys = self._read_changed(stamps)
-        if found_keys.faults:
-            raise ConfigError(found_keys.faults[0])
-        if self.own not in self.names.get(self.key, ()):
+        self.faults = self._read_changed(stamps).faults
+        if self.faults and not may_lack:
+            raise ConfigError(self.faults[0])
+        if not self.faults and self.own not in self.names.get(self.key, ()):
             raise ConfigError(f"{self.path / private[0]} is not the private key of {self.own}"
                               f"{PUBLIC}, which has to be in the same folder")
 

@@ -281,6 +281,26 @@ def test_the_command_makes_adds_lists_and_removes_keys(tmp_path):
         assert refused.returncode == 2 and said in refused.stderr, refused
 
 
+def test_the_command_lists_what_is_trusted_and_says_what_is_wrong(folder):
+    """Of a file that cannot be read (a link in a circle: root reads whatever its mode)
+    also that members may trust its key, as it was."""
+    (folder / "radar.pub").rename(folder / "circle")
+    (folder / "radar.pub").symlink_to("radar.pub")
+    (folder / "bad.pub").write_text("no key")
+    for words in ((), ("--json",)):
+        listed = trust("list", folder, *words)
+        assert listed.returncode == 1 and listed.stdout.count("SHA256:") == 1
+        assert "tower" in listed.stdout and "radar" not in listed.stdout
+        bad, radar = listed.stderr.splitlines()
+        assert "bad.pub has no public key" in bad and bad.endswith("; it is not trusted")
+        assert "radar.pub cannot be read" in radar
+        assert radar.endswith("; members that have read its key trust it until the file is removed")
+    with pytest.raises(ConfigError, match="bad.pub has no public key"):
+        Folder(folder)
+    (folder / "radar.pub").unlink(), (folder / "bad.pub").unlink()
+    assert trust("list", folder).returncode == 0
+
+
 def test_a_key_that_cannot_be_read_is_trusted_until_its_file_is_removed(folder):
     """As after `chmod 0`, which root does not notice."""
     found = Folder(folder)

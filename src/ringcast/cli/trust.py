@@ -1,5 +1,6 @@
 """`ringcast trust`: the folder of keys with which members know each other."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -55,22 +56,31 @@ def show(folder: Where, as_json: AsJson = False) -> None:
     """Show whose keys are trusted, and which is our own, with the short form of each
     key that people compare.
 
+    What is wrong with a file is said on standard error, and the exit status is then 1.
+    A file that cannot be read takes no trust away: to do that, remove it.
+
     With --json, print one object a line: of each key the "name", the "fingerprint" and
     whether it is "own".
     """
     from ringcast.cli.screen import page, show_table
     from ringcast.trust import Folder, fingerprint
 
-    found = Folder(folder)
+    found = Folder(folder, may_lack=True)
     keys = sorted((name, key) for key, names in found.names.items() for name in names)
     if as_json:
         for name, key in keys:
             print_json({"key": {"name": name, "fingerprint": fingerprint(key),
                                 "own": key == found.key}})
-        return
-    show_table(page(), ("name", "key", ""), [
-        (printable(name), fingerprint(key), "our own" if key == found.key else "")
-        for name, key in keys], words=(0, 1, 2))
+    else:
+        show_table(page(), ("name", "key", ""), [
+            (printable(name), fingerprint(key), "our own" if key == found.key else "")
+            for name, key in keys], words=(0, 1, 2))
+    for fault in found.faults:
+        print(f"ringcast: {printable(fault)}; " + (
+            "members that have read its key trust it until the file is removed"
+            if fault in found.unread.values() else "it is not trusted"), file=sys.stderr)
+    if found.faults:
+        raise typer.Exit(1)
 
 
 @trust_app.command("remove")

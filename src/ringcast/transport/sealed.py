@@ -106,7 +106,8 @@ class SealedTransport:
             for fault in found.faults:
                 log.warning("%s; it is not trusted", fault)
             for fault in found.unread:
-                log.warning("%s; the key that was there is trusted until it can be read", fault)
+                log.warning("%s; the key that was there is trusted until it can be read, or its "
+                            "file is removed", fault)
             with self._sealing:
                 self._seal.retrust(found.names)
 
