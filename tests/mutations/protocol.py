@@ -102,6 +102,7 @@ THREATS = "tests/security/test_threats.py::"
 SEAL = "tests/security/test_seal.py::"
 KEYS = "tests/security/test_view_keys.py::"
 TRUST = "tests/security/test_trust.py::"
+CHANNEL = "tests/security/test_trusting_channel.py::"
 FOLDER = "tests/security/test_trust_folder.py::"
 FORMER = "tests/security/test_former.py::"
 HANDSHAKE = "tests/transport/test_tcp_handshake.py::"
@@ -774,6 +775,12 @@ MUTATIONS = [
              "self.identity.may_be(sender, hello.proof)", "True",
              test=TRUST
              + "test_nobody_speaks_in_the_name_of_a_process_that_has_proved_another_key"),
+    Mutation("a stranger disputes whose a process is", "Seal._is_believed",
+             "if is_believed and not", "if not",
+             test=TRUST + "test_a_key_that_nobody_trusts_disputes_nothing"),
+    Mutation("tell nobody that two keys sign for one process", "SealedTransport._tell",
+             "log.warning(", "log.debug(",
+             test=CHANNEL + "test_two_keys_that_sign_for_one_process_are_told"),
     Mutation("a signature serves all groups and secrets", "_signed_hello", "+ key + raw", "+ raw",
              test=TRUST + "test_a_hello_is_signed_for_one_group_and_secret"),
     Mutation("a key may use whatever begins with its name", "may_use",

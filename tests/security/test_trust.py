@@ -119,8 +119,19 @@ def test_nobody_speaks_in_the_name_of_a_process_that_has_proved_another_key():
     thief._answers, thief._publics = {2: b.challenge}, {2: b.keyring.public}
     b.open(thief.hellos(0), 0)
     assert b.count("hellos_refused") == 1
+    assert b.disputed == {1: (key_of("a"), key_of("c"))}
     assert b.identity.proved[1].key == key_of("a") and b.senders[1].number == 0
     assert b.hear(a.say(b"x")) == [b"x"]
+
+
+def test_a_key_that_nobody_trusts_disputes_nothing():
+    """Else a stranger writes into the log of a member."""
+    a, b = pair()
+    meet(a, b, Trusting(1, "x", trusts="abx"))
+    forged, = Trusting(1, "c").hellos(0)
+    forged = forged[:-80] + bytes(64)
+    b.open([forged + hello._mac(b.keys.hello, forged)], 0)
+    assert b.count("hellos_refused") == 2 and not b.disputed
 
 
 def test_nobody_takes_a_members_place_however_many_processes_it_begins(monkeypatch):
@@ -268,6 +279,34 @@ def test_who_seeks_with_the_name_of_another_key_is_not_let_in():
     assert cluster["A"].members.num_bad == 4
     assert 9 not in cluster["A"].members.meeting.discovery.others
     assert seek(cluster, "A", ring, "C/1")
+
+
+@pytest.mark.parametrize("fooled", ["a member", "the one that comes"])
+def test_who_signs_first_for_the_number_of_a_new_process_keeps_it_out_and_gets_nothing(fooled):
+    """Until its key is removed: docs/threats.md says so. The members stay together."""
+    cluster = group()
+    trusted = cluster.sealing.trusted
+    trusted |= {cluster.sealing.key(name): frozenset(name) for name in "DE"}
+    retrust(cluster, dict(trusted))
+    cluster.start("D")
+    target, other = (cluster[name] for name in ("BD" if fooled == "a member" else "DB"))
+    ring, seal = cluster.sealing.keyring(other.incarnation, "E"), target.transport.seal
+    thief = cluster.sealing.seal(other.incarnation, ring)
+    thief._answers = {target.incarnation: seal.challenge}
+    thief._publics = {target.incarnation: target.keyring.public}
+    seal.open(thief.hellos(0), target.now)
+    names = [name for name in "ABCDE" if seal.identity.fits(other.incarnation, name)]
+    before = len(cluster["A"].views)
+    cluster.run(8_000)
+    assert names == ["E"]
+    assert seal.disputed[other.incarnation] == tuple(map(cluster.sealing.key, ("E", other.name)))
+    assert all(sorted(view.names) == ["A", "B", "C"]
+               for name in "ABC" for view in cluster[name].views[before:])
+    assert "B" not in cluster["D"].views[-1].names
+    del trusted[cluster.sealing.key("E")]
+    retrust(cluster, dict(trusted), "ABCD")
+    cluster.run(12_000)
+    assert {len(member.views[-1]) for member in cluster.living()} == {4}
 
 
 @pytest.mark.parametrize("change", [{"name": "A/1"}, {"public": bytes([9] * 32)},

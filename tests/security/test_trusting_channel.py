@@ -127,6 +127,18 @@ def test_a_key_that_cannot_be_read_for_a_while_stays_trusted(stack, tmp_path, ca
     assert caplog.text.count(said) == 1
 
 
+def test_two_keys_that_sign_for_one_process_are_told(tmp_path, caplog):
+    trust = folders(tmp_path, "ABC")
+    with joined("AB", {name: {"trust": trust[name]} for name in "AB"}, stack="inproc") as (a, _):
+        seal = a._transport._seal
+        keys = {name: key for key, names in seal.identity.trusted.items() for name in names}
+        seal.disputed[255] = keys["B"], keys["C"]
+        a._transport.wake()
+        wait_for(lambda: not seal.disputed)
+    assert ("the key of C says that it is the process 00000000000000ff, which is one of the key of "
+            "B for all that is known here") in caplog.text
+
+
 def test_no_private_key_is_in_what_a_member_says_of_itself(tmp_path, caplog):
     """Neither the bytes nor their text: in texts, logs, traces, states and errors."""
     caplog.set_level(logging.DEBUG)

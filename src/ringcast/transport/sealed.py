@@ -78,6 +78,8 @@ class SealedTransport:
             if now >= self._look_at:
                 self._look(now)
             opened = self._seal.open(came, now)
+            while self._seal.disputed:
+                self._tell(*self._seal.disputed.popitem())
             self._say_hello()
         except BaseException:               # a signal handler's, say
             self._seal.lost()
@@ -110,6 +112,14 @@ class SealedTransport:
                             "file is removed", fault)
             with self._sealing:
                 self._seal.retrust(found.names)
+
+    def _tell(self, process: int, keys: tuple[bytes, ...]) -> None:
+        """Tell whose keys have both signed for one process."""
+        assert self._seal.identity is not None
+        believed, other = (", ".join(sorted(self._seal.identity.names(key))) for key in keys)
+        log.warning("the key of %s says that it is the process %s, which is one of the key of %s "
+                    "for all that is known here; one of the two lies", other, f"{process:016x}",
+                    believed)
 
     def _say_hello(self) -> None:
         """Ask and answer who is to be asked and answered now."""

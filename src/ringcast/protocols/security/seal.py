@@ -218,6 +218,8 @@ class Seal:
         self.was_asked = False                          # in `open`, by one who has not answered yet
         self._ask_after = 0
         self._may_answer = Allowance(BURST, REFILL)
+        # By process for which two keys have signed: which is believed, and the other.
+        self.disputed: dict[int, tuple[bytes, bytes]] = {}
         self._linked: dict[int, None] = {}
 
     def __repr__(self) -> str:
@@ -408,10 +410,15 @@ class Seal:
 
     def _is_believed(self, sender: int, hello: Hello, now: int) -> bool:
         """Return whether somebody whom we trust has signed a HELLO, where it has to be;
-        and not in the name of a process that has proved another key."""
-        return self.identity is None or (
-            self.identity.may_be(sender, hello.proof)
-            and self.identity.believes(hello.said, hello.proof, now))
+        and not in the name of a process that has proved another key. That is noted:
+        nobody draws the number of another one's process by chance."""
+        if self.identity is None:
+            return True
+        is_believed = self.identity.believes(hello.said, hello.proof, now)
+        if is_believed and not self.identity.may_be(sender, hello.proof):
+            self.disputed[sender] = (self.identity.proved[sender].key, hello.proof[:IDENTITY_SIZE])
+            is_believed = False
+        return is_believed
 
     def _is_news(self, sender: int, epoch: int, hello: Hello) -> bool:
         """Return whether we do not open yet what a sender seals now."""
