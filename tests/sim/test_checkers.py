@@ -3,7 +3,7 @@
 import pytest
 from forming_group import FormingGroup
 
-from ringcast import Address, Batch, View
+from ringcast import Address, Batch, Skipped, View
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
@@ -150,6 +150,31 @@ def test_a_receiver_that_keeps_and_gives_up_what_is_not_stable():
     group["B"].multicast.windows[group["A"].incarnation].ring.stable(2)
     with broken("purge", "B gave up A's messages up to 2, of which C"):
         group.checkers.after_turn(group["B"])
+
+
+@pytest.fixture
+def observed(group):
+    group.start("O", observes=True)
+    group.settle()
+    group["B"].send(b"1", b"2", b"3")
+    group.settle()
+    return group
+
+
+def test_an_observer_that_is_not_told_of_the_end_of_a_stream(observed):
+    place = observed.checkers.streams._places[observed["O"].incarnation, observed["B"].incarnation]
+    place.last = 2
+    observed["B"].crash()
+    with broken("synchrony", "O, an observer, .* up to 2; the view says up to 3"):
+        observed.settle()
+
+
+def test_an_observer_that_is_told_of_a_sender_which_is_not_in_its_view(observed):
+    gone = observed["B"]
+    gone.crash()
+    observed.settle()
+    with broken("sender", "O is told"):
+        observed.checkers.delivered(observed["O"], Skipped(gone.address, 4, 5, 1))
 
 
 def test_a_leaver_whose_messages_did_not_reach_everybody(group):

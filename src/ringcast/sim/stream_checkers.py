@@ -6,7 +6,8 @@ far. For a member that is new to a sender, the stream begins behind the sender's
 cut.
 
 An observer may miss messages. It is told which, and has everything else once and in
-order; but nothing that the others were not given.
+order; but nothing that the others were not given. The stream of a sender that is gone
+ends for it where it ends for the others that went the same way.
 
 A large message has several seqnos. A cut may be in the middle of one. The applications
 are before this message then, and for a new member the stream begins behind it.
@@ -41,15 +42,34 @@ class Place:
     before: Seqno | None = None     # of the last message before they met, if they met before
 
 
+@dataclass(slots=True)
+class End:
+    """Says where the stream of a sender that is gone ended for an application."""
+
+    member: "Member"
+    view_id: int                    # of the view that it was shown then
+    last: Seqno                     # of its last whole message, given or skipped
+    is_given: bool                  # False: there was none, and `last` is where the stream began
+
+    def agrees(self, other: "End") -> bool:
+        """Return whether this is where the stream ended for another one. It may have
+        ended before it began."""
+        return self.last == other.last or (
+            not self.is_given and precedes(other.last, self.last)) or (
+            not other.is_given and precedes(self.last, other.last))
+
+
 class StreamCheckers:
     """The checks, and what they remember."""
 
     def __init__(self, checkers: "Checkers") -> None:
+        self.checkers = checkers
         self.cluster, self.violated = checkers.cluster, checkers.violated
         self.views, self.lives = checkers.views, checkers.lives
         self._places: dict[tuple[int, int], Place] = {}     # by receiver and sender
         self._cuts: dict[Cut, Seqno] = {}
         self._begins: dict[Cut, Seqno] = {}             # before the first message of who met there
+        self._ends: dict[Cut, list[End]] = {}           # by the step of the layers that ended it
         # What can be checked only when a cut is known. It returns whether it is done.
         self._waiting: list[Callable[[], bool]] = []
 
@@ -58,11 +78,11 @@ class StreamCheckers:
     def viewed(self, member: "Member", before: View | None, view: View) -> None:
         """Check that an application that is shown a view is in every stream where the
         others are."""
-        if before is not None and member.observes:
-            self._check_observer(member, view)
-        elif before is not None and member.receiving:
+        if before is not None and member.receiving:
             for address in before.members:
-                self._check_cut(member, address, before, view)
+                self._check_end(member, address, before, view)
+                if not member.observes:
+                    self._check_cut(member, address, before, view)
         for address in view.members:
             key = member.incarnation, address.incarnation
             if not self.views.goes_on(*key, before, view):
@@ -74,15 +94,48 @@ class StreamCheckers:
             self._cuts[0, view.id, member.incarnation] = member.offset
         self._check_waiting()
 
-    def _check_observer(self, member: "Member", view: View) -> None:
-        """Check that an observer was given nothing of a sender that has left which the
-        others were not given."""
-        for address, said in view.departed.items():
-            place = self._places.get((member.incarnation, address.incarnation))
-            if place is not None and place.last is not None and precedes(said, place.last):
-                self.violated("synchrony", f"{member.name}, an observer, goes to {view} with the "
-                                           f"messages of {address.name} up to {place.last}; the "
-                                           f"view says up to {said}")
+    def _check_end(self, member: "Member", address: Address, before: View, view: View) -> None:
+        """Check that the stream of a sender that is gone ends for an observer where its
+        view says: up to there it was given everything, or told what it was not given;
+        and that this is where it ends for others that went the same way."""
+        step = self.views.parting(member.incarnation, address, before, view)
+        sender = self.cluster.incarnations[address.incarnation]
+        end = self._end(member, sender, view)
+        if step is None or end is None:
+            return
+        said = view.departed.get(address)
+        if member.observes and said is not None and not end.agrees(
+                End(member, view.id, sender.log.end_before(said), is_given=True)):
+            self.violated("synchrony", f"{member.name}, an observer, goes to {view} with "
+                                       f"{sender.name}'s messages up to {end.last}; the view says "
+                                       f"up to {said}")
+        known = self._ends.setdefault((*step, address.incarnation), [])
+        for other in known:
+            if not end.agrees(other) and self._went_together(step[0], end, other):
+                self.violated("synchrony", f"{member.name} goes to {view} with {sender.name}'s "
+                                           f"messages up to {end.last}; {other.member.name} went "
+                                           f"the same way with those up to {other.last}")
+        known.append(end)
+
+    def _end(self, member: "Member", sender: "Member", view: View) -> End | None:
+        """Return how far an application is in a stream, or where that began for it;
+        None if this is not known."""
+        place = self._places[member.incarnation, sender.incarnation]
+        if place.last is not None:
+            return End(member, view.id, sender.log.end_before(place.last), is_given=True)
+        cut = self._cuts.get((0, place.met, sender.incarnation))
+        begin = None if cut is None else later_of(places_behind(sender, cut)[-1], place.before)
+        return None if begin is None else End(member, view.id, begin, is_given=False)
+
+    def _went_together(self, since: int, one: End, other: End) -> bool:
+        """Return whether one of two members observes, and the layers of both have
+        installed the same views, up to the later one of those that their applications
+        were shown. What a slow application gave up was lost for it alone."""
+        last = max(one.view_id, other.view_id)
+        ways = [self.checkers.way(each.member, since, last) for each in (one, other)]
+        return ways[0] == ways[1] and (one.member.observes or other.member.observes) and not any(
+            each.member.multicast.counters.num_gone_undelivered for each in (one, other)
+            if not each.member.observes)
 
     def _check_cut(self, member: "Member", address: Address, before: View, view: View) -> None:
         """Check that an application is in the stream of a sender where all are that go
@@ -158,6 +211,9 @@ class StreamCheckers:
         place = self._places.setdefault(key, Place(0))
         if not receiver.observes or skipped.count == 0:
             self.violated("skipped", what)
+        if not receiver.views or skipped.sender not in receiver.views[-1]:
+            self.violated("sender", f"{what}; its view is "
+                                    f"{receiver.views[-1] if receiver.views else None}")
         if place.last is not None and skipped.first != (place.last + 1) % MODULUS:
             self.violated("skipped", f"{what}; the last before that was {place.last}")
         window, sent = sender.multicast.send_window, sender.multicast.send_window.sent

@@ -142,3 +142,14 @@ class ViewCheckers:
         return before is not None and all(
             self._came_together(receiver, sender, each) for each in self._history[receiver]
             if before.id < each.id <= view.id)
+
+    def parting(self, receiver: int, sender: Address, before: View,
+                view: View) -> tuple[int, int] | None:
+        """Return the ids of the views between which the layers of a receiver first
+        parted from a sender, since its application was shown `before`; None if they
+        have not."""
+        for each in self._history[receiver]:
+            if before.id < each.id <= view.id and (sender not in each or not self._came_together(
+                    receiver, sender.incarnation, each)):
+                return self._from(receiver, each), each.id
+        return None
