@@ -8,7 +8,9 @@ from ringcast.config import nanoseconds
 from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.frag import cut
 from ringcast.protocols.membership.coordinator import JOINING
+from ringcast.protocols.membership.messages import ALIVE
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ, Highest, XmitReq
+from ringcast.protocols.multicast.fetching import HELD
 from ringcast.protocols.multicast.mcast import ACK, Ack
 from ringcast.protocols.multicast.observing import OBSERVERS_ROOM
 from ringcast.sim.cluster import Cluster, Observer
@@ -32,6 +34,10 @@ KEPT = [
               unicast=0), 105),
     # An observer whose view had a dead member coordinated somebody new.
     (Settings(stack="mcast-udp", observers=2), 21),
+    # What the others had finished while members were absent ended for an observer where
+    # it stood.
+    (Settings(stack="nakack2-udp", observers=2, members=5, crashes=10, leaves=0, unicast=0,
+              threads=0, messages=100, loss=0.4, duration=2.0), 42),
 ]
 
 
@@ -228,6 +234,29 @@ def test_what_is_gone_with_a_dead_sender_is_told_before_the_view_without_it(stac
     group.settle()
     assert group["O"].views[-1].names == ("A", "O")
     assert sorted(group.observer.got("B") + group.observer.skipped("B")) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("stack", UDP)
+def test_what_the_others_have_settled_is_told_though_only_the_observer_reports_it(stack):
+    """It lacks the end of a dead sender, and hears neither of that nor that the view is
+    settled, until the next one."""
+    group = observed(stack, names="ABDO")
+    leader = group["O"].views[-1].coordinator.name
+    sender = next(name for name in "ABD" if name != leader)
+    group.network.cut = {(sender, "O")}
+    group[sender].send(b"1", b"2", b"3")
+    group.run(2)
+    group[sender].crash()
+    group.network.discard = lambda source, target, datagram: (
+        target == "O" and datagram[3] in (HELD, ALIVE))
+    group.run(250)
+    assert group[leader].members.settling.is_settled
+    group[leader].crash()
+    group.run(250)
+    group.network.discard = None
+    group.settle()
+    assert group.observer.of(sender) == [("skip", 1, 3)]
+    assert [len(view) for view in group["O"].views[-3:]] == [4, 3, 2]
 
 
 def test_an_observer_does_not_tell_where_a_stream_ended_for_it(group):

@@ -36,7 +36,7 @@ class Process:
     is given. It finishes messages at once, while it `finishes`."""
 
     def __init__(self, wire, name, protocol, receiving=True, observes=False, **options):
-        self.wire, self.name = wire, name
+        self.wire, self.name, self.observes = wire, name, observes
         self.address = Address(name, next(wire.incarnations))
         config = configure(OPTIONS | options, protocol)
         spec = STACKS[protocol]
@@ -203,9 +203,10 @@ class Wire:
 
 class Membership:
     """A fake: it knows all, and loses nothing. `chosen` takes the cut out of the
-    reports."""
+    reports; `says_over` is False if it keeps to itself what only observers reported."""
 
     chosen = staticmethod(max)
+    says_over = True
 
     def __init__(self, wire):
         self.wire = wire
@@ -224,7 +225,8 @@ class Membership:
         milliseconds apart."""
         view_id = next(self.wire.view_ids)
         members = sorted(reports, key=lambda process: process.incarnation)
-        view = View(view_id, tuple(process.address for process in members))
+        view = View(view_id, tuple(process.address for process in members),
+                    observers=tuple(process.address for process in members if process.observes))
         for process in members:
             agreed = self.agreed(process, reports)
             process.multicast.agree(agreed)
@@ -239,19 +241,22 @@ class Membership:
     def agreed(self, process, reports):
         """Return what a member has to know of the reports."""
         together = self.side_of(process, reports)
-        cuts, holders = {}, {}
+        cuts, holders, over = {}, {}, set()
         for origin in set().union(*together.values()):
             said = {other: report[origin] for other, report in together.items()
                     if origin in report}
             cuts[origin] = self.chosen(said.values())
             holders[origin] = max(said, key=said.__getitem__).incarnation
+            if self.says_over and all(other.observes for other in said):
+                over.add(origin)
         for other in reports:
             holders.pop(other.incarnation, None)
             if other not in together:
                 cuts[other.incarnation] = max(
                     report.get(other.incarnation, 0)
                     for report in self.side_of(other, reports).values())
-        return Agreed(cuts, holders, frozenset(other.incarnation for other in together))
+        return Agreed(cuts, holders, frozenset(other.incarnation for other in together),
+                      over=frozenset(over))
 
     def side_of(self, process, reports):
         """Return the reports of those who come from the same view as a member."""
@@ -839,15 +844,24 @@ def test_what_died_with_its_only_holder_lowers_the_cut_of_a_view_that_waits(prot
     assert a.views() == [1, 3]                          # nobody is left who can show the second
 
 
-def test_an_observer_is_told_nothing_of_a_sender_that_its_application_was_never_shown():
-    """It waits for what came before the view that brought the sender S. The others
-    settle that view without it, and S dies."""
+def observed(names):
+    """Return a wire, a membership, the observer O, and members that have a view."""
     network = Wire()
     membership, o = Membership(network), network.add("O", observes=True)
-    b, d = network.add("B", "D")
-    membership.change([o, b, d])
-    membership.settle([o, b, d])
+    members = network.add(*names)
+    membership.change([o, *members])
+    membership.settle([o, *members])
     network.run(50)
+    return network, membership, o, *members
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_an_observer_is_told_nothing_of_a_sender_that_its_application_was_never_shown(
+        is_alone):
+    """It waits for what came before the view that brought the sender S. The others
+    settle that view without it, and S dies."""
+    network, membership, o, b, d = observed("BD")
+    membership.says_over = False                        # so that view is void
     network.dropped = lambda source, dest, kind: dest is o
     s = network.add("S")
     d.send(*numbered("D", 1, 3))
@@ -858,10 +872,92 @@ def test_an_observer_is_told_nothing_of_a_sender_that_its_application_was_never_
     network.run(5)
     assert o.views() == [1] and b.got(s) == numbered("S", 1, 3)
     membership.change([o, b])
-    membership.settle([o, b])
+    membership.says_over = True
+    if is_alone:
+        membership.change([o])
+    membership.settle([o] if is_alone else [o, b])
     network.run(1000)
-    assert o.views() == [1, 3]
+    assert o.views() == [1, 3, 4][:2 + is_alone]
     assert not [entry for entry in o.log if entry[:2] == ("skipped", "S")]
+
+
+def test_what_an_observer_alone_has_of_a_sender_that_died_comes_to_the_others():
+    """The observer knows that the view is settled, and reports the sender S. C does
+    not."""
+    network, membership, o, a, c = observed("AC")
+    s = network.add("S")
+    membership.change([o, a, c, s])
+    for process in (o, a, s):
+        process.multicast.settle()
+    network.dropped = lose_from(s, DATA, REPEAT, to=[c])
+    s.send(*numbered("S", 1, 5))
+    network.run(2)
+    assert o.got(s) == numbered("S", 1, 5)
+    membership.change([o, c])
+    membership.settle([o, c])
+    network.run(50)
+    assert c.got(s) == numbered("S", 1, 5)
+
+
+def test_an_observer_is_told_of_the_end_that_the_others_have_settled():
+    """They do not know it any more when the view changes again, and the observer is the
+    only one that reports it: too little."""
+    network, membership, o, a, b, d = observed("ABD")
+    d.send(*numbered("D", 1, 3))
+    network.run(5)
+    network.dropped = lambda source, dest, kind: dest is o
+    d.send(*numbered("D", 4, 9))
+    network.run(2)
+    membership.change([o, a, b])
+    membership.settle([a, b])
+    membership.change([o, b])
+    membership.settle([o, b])
+    assert o.log == [("view", 1), *(("message", "D", each, 1) for each in numbered("D", 1, 3)),
+                     ("skipped", "D", 4, 9), ("view", 2), ("view", 3)]
+
+
+def test_what_an_observer_lacks_is_not_lost_for_a_slow_application():
+    """It has everything up to the cut, so it holds and reports that no more. The
+    observer reports less."""
+    network, membership, o, a, b, d = observed("ABD")
+    network.dropped = lambda source, dest, kind: dest is o
+    b.room = 0
+    d.send(*numbered("D", 1, 9))
+    network.run(2)
+    membership.change([o, a, b])
+    membership.settle([a, b])
+    membership.change([o, b])
+    b.room = 20
+    membership.settle([o, b])
+    network.run(5)
+    assert b.got(d, 1) == numbered("D", 1, 9) and b.views() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("is_skipped_before", [True, False])
+def test_an_observer_is_told_of_no_gap_before_the_begin_of_a_stream(is_skipped_before):
+    """It waits for what came before the view that brought S. It skips what S sends in
+    that view, before or after the next view. So it is shown both, and may be told."""
+    network, membership, o, b, d = observed("BD")
+    network.dropped = lambda source, dest, kind: dest is o
+    d.send(*numbered("D", 1, 3))
+    network.run(2)
+    s = network.add("S")
+    membership.change([o, b, s])
+    membership.settle([b, s])
+    s.send(*numbered("S", 1, 6))
+    network.run(50)
+    lose_messages = lose_from(s, DATA, REPEAT, to=[o])
+    if is_skipped_before:
+        network.dropped = lose_messages
+        network.run(500)
+        assert o.multicast.observing.untold and o.views() == [1]
+    membership.change([o, b, s])
+    membership.settle([b, s])
+    network.dropped = lose_messages
+    network.run(500)
+    membership.settle([o])
+    assert o.log == [("view", 1), ("skipped", "D", 1, 3), ("view", 2), ("skipped", "S", 1, 6),
+                     ("view", 3)]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -145,7 +145,9 @@ class Change:
             for sender in sorted(streams - members):
                 cut, holder = self._cut(sender, together)
                 parts, name = self._parts(sender, together)
-                gone.append(Gone(sender, before, cut, holder, name, parts))
+                over = all(member in self.observers for member in together
+                           if sender in self.reports[member].digest)
+                gone.append(Gone(sender, before, cut, holder, name, parts, over))
         quorums = verdict.needed
         if verdict.is_primary:
             roots = merged_roots([*self.roots, *verdict.roots(self.id)])

@@ -125,6 +125,7 @@ class Gone(msgspec.Struct, array_like=True):
     name: Name | None = None            # given if it is kept for members that come back
     # What each member has, while nothing may be freed.
     parts: Annotated[list[Part], Meta(max_length=MOST_PARTS)] = []
+    over: bool = False                  # only observers have told of it: others need it no more
 
 
 class Absent(msgspec.Struct, array_like=True):

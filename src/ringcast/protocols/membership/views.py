@@ -27,6 +27,7 @@ def agreed_for(local: int, install: Install, before: int) -> Agreed:
                         if seat.low is not None},
                   back=frozenset(install.back), owed=tuple(owed.values()),
                   parts={each.incarnation: tuple(each.parts) for each in gone if each.parts},
+                  over=frozenset(each.incarnation for each in gone if each.over),
                   durables=frozenset(seat.incarnation for seat in install.seats if seat.absence))
 
 

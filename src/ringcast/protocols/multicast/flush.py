@@ -72,7 +72,9 @@ class Agreed(msgspec.Struct, frozen=True):
     - `owed`: streams of departed senders that are kept for those;
     - `parts`: while nothing may be freed, what each has of a departed sender: who came
       later, or was back for a while, has only a part;
-    - `durables`: members that are durable.
+    - `durables`: members that are durable;
+    - `over`: departed senders of which only observers told what they have. If they had
+      departed before, all others have everything up to the cut that was agreed on then.
     """
 
     cuts: dict[int, Seqno]
@@ -83,6 +85,7 @@ class Agreed(msgspec.Struct, frozen=True):
     owed: tuple[Owed, ...] = ()
     parts: dict[int, tuple[Part, ...]] = {}
     durables: frozenset[int] = frozenset()
+    over: frozenset[int] = frozenset()
 
 
 class Pending(NamedTuple):
@@ -278,18 +281,25 @@ class Flush:
 
     def _agree_on_departed(self, agreed: Agreed, others: set[int]) -> None:
         """Note who holds the streams of departed senders. Where nobody of the members
-        has more than we have, the stream ends there, also for views that wait."""
+        has more than we have, the stream ends there, also for views that wait. For an
+        observer it does not: the others have had the rest, and did not wait for it."""
         for origin, gone in list(self.departed.items()):
-            if origin not in others:
+            if origin in agreed.over and origin not in self.layer.members:
+                gone.holder = 0
+            elif origin not in others:
                 gone.holder = agreed.holders.get(origin, gone.holder)
                 gone.cut = earlier(gone.cut, agreed.cuts.get(origin, gone.cut))
             gone.parts = tuple(part for part in agreed.parts.get(origin, ())
                                if part.holder in others)
+            reached = gone.cut
             if gone.holder not in others:
-                gone.holder = 0
-                gone.cut = earlier(gone.cut, gone.come_up_to)
+                gone.holder, reached = 0, earlier(gone.cut, gone.come_up_to)
             elif gone.parts:
-                gone.cut = earlier(gone.cut, reach(gone.parts, gone.come_up_to))
+                reached = earlier(gone.cut, reach(gone.parts, gone.come_up_to))
+            if self.layer.observing is None or gone.is_skipped:
+                gone.cut = reached
+            elif precedes(reached, gone.cut):
+                self.layer.observing.skip(gone, gone.cut)
             for index, pending in enumerate(self.pending):
                 if precedes(gone.cut, pending.cuts.get(gone.stream, gone.cut)):
                     pending.cuts[gone.stream] = gone.cut

@@ -20,7 +20,8 @@ given no other one; those that follow become one with it.
 Like all others it keeps what it was given until all have it (retention.py), and reports
 it when the view changes. So it is never given a message of a dead sender that the
 others are not. But its senders do not wait until it knows their LOW: so it has more
-room.
+room. What it lacks of a dead sender it fetches. When all others have that, or nobody
+holds it any more, it goes on behind the cut.
 
 An observer is given OOB messages in their order: in a new window nothing would tell
 which of them it was given before.
