@@ -5,7 +5,7 @@ import random
 import struct
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 from ports import free_port
@@ -24,7 +24,7 @@ PATIENCE = 60.0                         # seconds; only a failing test ever wait
 def udp():
     place = {"group_address": f"239.255.{random.randrange(1, 255)}.{random.randrange(1, 255)}",
              "port": free_port(1)}
-    return lambda member: UdpTransport(**place)
+    return lambda member, **options: UdpTransport(**place, **options)
 
 
 def inproc():
@@ -34,7 +34,7 @@ def inproc():
 
 def tcp():
     place = {"group": random.randrange(1 << 32), "port": free_port(4), "port_range": 4}
-    return lambda member: TcpTransport(member=member, **place)
+    return lambda member, **options: TcpTransport(member=member, **place, **options)
 
 
 KINDS = {"udp": (udp, "send_unknown"), "inproc": (inproc, "unknown_dest"),
@@ -180,6 +180,26 @@ def test_an_exact_timeout_is_kept_to_within_a_millisecond_or_so_from_below(membe
         began = time.monotonic_ns()
         assert members[0].poll(wait) == []
         assert time.monotonic_ns() - began >= wait * 9 // 10
+
+
+def test_what_comes_after_polls_in_vain_comes_all_the_same(kind):
+    make = KINDS[kind][0]()
+    options = {} if kind == "inproc" else {"busy_poll": 100_000}
+    with closing(make(1)) as a, closing(make(2, **options)) as b:
+        for each in a, b:
+            each.connect({1: a.physical, 2: b.physical})
+        for number in range(20):
+            for _ in range(number % 4):                 # answers that come at once, and none
+                b.poll(100_000, expecting=True)
+            came, deadline = [], time.monotonic() + PATIENCE
+            while not came:
+                assert time.monotonic() < deadline
+                a.put([(2, datagram(1, b"%d" % number))])
+                a.poll(0)
+                came = [bytes(view) for view in b.poll(1_000_000, expecting=True)]
+            while came:
+                assert set(came) == {datagram(1, b"%d" % number)}
+                came = [bytes(view) for view in b.poll(1_000_000, expecting=True)]
 
 
 def test_one_thread_puts_while_another_polls(members):

@@ -40,10 +40,12 @@ cdef extern from *:
     const int64_t LONGEST_WAIT
 
 cdef enum:
+    WAKE_UP = 2                     # to wake up takes about as long as a spin may take
     ERRORS_PER_READ = 64            # errors of one socket in a row, then the next socket is read
     READS_PER_CHECK = 16            # with datagrams, between two looks at the queues of errors
     MOST_REFUSALS = 64              # addresses that are kept until somebody asks for them
     ERROR_SPACE = 256               # bytes of what the kernel says about one error
+    MOST_IN_VAIN = 63               # waits without a spin, after spins in vain
     MOST_SLOTS = 1024               # what one recvmmsg() takes (UIO_MAXIOV)
     LARGEST_SLOT = 65536
 
@@ -60,7 +62,9 @@ cdef struct Intake:                 # only the receiving thread writes it, with 
     unsigned int refusals           # addresses in `refused`
     sockaddr_in *refused            # where a datagram came to no socket
     int64_t spin_ns                 # how long to spin before sleeping, if `quick`
-    bint quick                      # the last wait ended within that time
+    bint quick                      # the last sleep was so short that spinning may do instead
+    unsigned int in_vain            # after spins in vain: how many waits do not spin, 1, 3, 7 ..
+    unsigned int rest               # ... and how many of these are left
 
 
 cdef int read_socket(Intake *intake, unsigned int which) noexcept nogil:
@@ -172,11 +176,15 @@ cdef int wait_and_read_all(Intake *intake, int64_t wait_ns) noexcept nogil:
     cdef timespec timeout
     cdef int64_t began = monotonic_ns() if intake.spin_ns else 0, limit
     cdef int count
-    if intake.spin_ns and intake.quick:
+    if intake.rest:
+        intake.rest -= 1
+    elif intake.spin_ns and intake.quick:
         limit = intake.spin_ns if wait_ns == FOR_EVER else min(intake.spin_ns, wait_ns)
         count = spin(intake, began + limit)
         if count != 0 or intake.errors:
+            intake.in_vain = 0
             return count
+        intake.rest = intake.in_vain = min(2 * intake.in_vain + 1, MOST_IN_VAIN)
     timeout.tv_sec = <long>(wait_ns // 1000000000)
     timeout.tv_nsec = <long>(wait_ns % 1000000000)
     count = ppoll(intake.polls, intake.sockets + 1,
@@ -185,7 +193,7 @@ cdef int wait_and_read_all(Intake *intake, int64_t wait_ns) noexcept nogil:
         return -errno
     count = read_all(intake)
     if intake.spin_ns:
-        intake.quick = count > 0 and monotonic_ns() - began < intake.spin_ns
+        intake.quick = count > 0 and monotonic_ns() - began < WAKE_UP * intake.spin_ns
     return count
 
 
@@ -341,8 +349,10 @@ cdef class Receiver:
     def receive(self, timeout_ns=None, int64_t spin_ns=0):
         """Return the datagrams that have arrived; wait for some if there are none.
 
-        A wait spins for `spin_ns` nanoseconds before it sleeps, if the wait before
-        ended within that time: two members that answer each other then need no wake-up.
+        A wait spins for `spin_ns` nanoseconds before it sleeps, if the last sleep took
+        less than twice that, the time to wake up included: then messages that come at a
+        steady rate, or as answers, need no wake-up. After a spin in vain some waits
+        sleep at once: one, then 3, 7, and 63 at most.
 
         `timeout_ns` None waits for ever, 0 (or less) not at all. The answer is empty
         when the time has passed, after a `wake`, and also early if all that came was

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 EVENTS = 64         # handled between two readings of the clock; epoll takes turns among the ready
 EXACT = 10 * MILLISECOND                # shorter sleeps end on time
 LONGEST = 1_000_000 * MILLISECOND       # sleep, which is as good as for ever
+WAKE_UP, MOST_IN_VAIN = 2, 63           # see Receiver.receive
 KIND_AT = 3                             # where the kind is in a datagram
 
 
@@ -170,7 +171,8 @@ class TcpTransport(RefCountedTransport):
                                         int(handshake_timeout * 1e9), buffers, self._counters, key,
                                         identity)
         self._spin = spin_time(busy_poll)
-        self._was_quick = False                 # the last wait ended within that time
+        self._was_quick = False                 # the last sleep was so short that spinning may do
+        self._rest = self._in_vain = 0          # waits without a spin: left, and after each failure
         self._links: dict[int, Link] = {}       # by member; replaced as a whole
         self._links_by_fd: dict[int, Link] = {}
         self._buffered: list[Link] = []         # that have a read buffer
@@ -365,20 +367,23 @@ class TcpTransport(RefCountedTransport):
 
     def _wait_for_events(self, until: int, now: int, spin: int) -> list[tuple[int, int]]:
         """Return events, or none at the instant `until`. Poll without sleeping for
-        `spin` nanoseconds if that worked the last time: waking up takes longer than a
-        quick answer."""
+        `spin` nanoseconds if the last sleep was short, as Receiver.receive does."""
         began = now
-        if spin and self._was_quick:
+        if self._rest:
+            self._rest -= 1
+        elif spin and self._was_quick:
             end = min(until, now + spin)
             while now < end:
                 events = self._epoll.poll(0, EVENTS)
                 if events:
+                    self._in_vain = 0
                     return events
                 os.sched_yield()                        # the peer may need this very core
                 now = time.monotonic_ns()
+            self._rest = self._in_vain = min(2 * self._in_vain + 1, MOST_IN_VAIN)
         events = self._sleep(until - now)
         if spin:
-            self._was_quick = bool(events) and time.monotonic_ns() - began < spin
+            self._was_quick = bool(events) and time.monotonic_ns() - began < WAKE_UP * spin
         return events
 
     def _sleep(self, wait: int) -> list[tuple[int, int]]:
