@@ -504,6 +504,10 @@ MUTATIONS = [
     Mutation("one that begins uses all that it was granted", "Multicast._fit_window",
              "1 if self.is_acked else max(1, len(self.members) - 1)", "1",
              test="tests/sim/test_member.py::test_all_may_begin_to_send_at_one_moment"),
+    Mutation("in a large group the first ack waits for a scan", "Mcast.report_finished",
+             "is_awaited = window.is_new and self.is_large", "is_awaited = False",
+             test="tests/sim/test_member.py::"
+             + "test_in_a_large_group_the_first_ack_does_not_wait_for_a_scan"),
     Mutation("who was acknowledged goes on with a small window", "Multicast.free_sent",
              "self._fit_window()", "pass",
              test="tests/sim/test_member.py::"

@@ -239,6 +239,7 @@ class Mcast(Multicast):
         reported now."""
         stream = window.stream
         window.report_due = False
+        window.is_new &= stream.finished == window.offset
         stream.unacked_messages = stream.unacked_bytes = 0
         return stream.sender.incarnation, stream.finished
 
@@ -263,7 +264,8 @@ class Mcast(Multicast):
                 self.purge()
                 self._arm(now)
         elif self._count_finished(window.stream):
-            if window.stream.is_report_due(self.granted):
+            is_awaited = window.is_new and self.is_large        # and the next scan is far
+            if is_awaited or window.stream.is_report_due(self.granted):
                 self._tell_each([window], now)
             self._arm(now)
 

@@ -18,6 +18,7 @@ class ReceiveWindow(Incoming):
     """The stream of one member to everybody."""
 
     report_due: bool = True     # the sender may not know what is finished: report it (again)
+    is_new: bool = True         # nothing that came in it was reported as finished
     # Of an observer (observing.py): LOW as its sender told it last; up to where all is
     # gone, as we believe; since how many scans nothing has come in order; and what had
     # come at the last question.
