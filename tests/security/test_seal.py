@@ -90,6 +90,16 @@ def test_after_so_many_datagrams_a_new_key_seals_and_the_old_one_opens_for_a_whi
     assert len(b.senders[1].epochs) == 2
 
 
+def test_there_is_a_last_epoch(monkeypatch):
+    """Also without asserts (python -O)."""
+    monkeypatch.setattr(sealing, "MOST_SEALED", 1)
+    monkeypatch.setattr(sealing, "LAST_EPOCH", 2)
+    a = Member(1)
+    assert [HEADER.unpack_from(a.say(b"x"))[3] for _ in range(2)] == [0, 1]
+    with pytest.raises(OverflowError, match="used all epochs"):
+        a.say(b"x")
+
+
 def test_who_missed_whole_epochs_is_told_where_the_sender_is(monkeypatch):
     monkeypatch.setattr(sealing, "MOST_SEALED", 10)
     a, b = pair()

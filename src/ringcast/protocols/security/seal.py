@@ -263,7 +263,8 @@ class Seal:
 
     def _begin_epoch(self, under: Outgoing) -> None:
         """Take a new key, and number datagrams from 1 again."""
-        assert under.epoch < LAST_EPOCH         # 2**54 datagrams: centuries
+        if under.epoch >= LAST_EPOCH:           # 2**54 datagrams: centuries
+            raise OverflowError("this process has used all epochs of its key; start it again")
         under.epoch += 1
         under.cipher = self.keys.cipher(self.salt, self.member, under.epoch, under.root)
         under.numbers = dict.fromkeys(CHANNELS, 0)
