@@ -112,6 +112,7 @@ MCAST = "tests/protocols/multicast/test_mcast.py::"
 NAKACK2 = "tests/protocols/multicast/test_nakack2.py::"
 QUEUE = "tests/protocols/multicast/test_become_server_queue.py::"
 STABLE = "tests/protocols/multicast/test_stable.py::"
+UNICAST = "tests/protocols/test_unicast3.py::"
 WAIT = "tests/protocols/test_waiting.py::"
 BUNDLER = "tests/protocols/test_bundler.py::"
 OBSERVERS = "tests/sim/test_observers.py::"
@@ -377,6 +378,10 @@ MUTATIONS = [
              "return all(True", CLOSING),
     Mutation("SEND_FIRST_SEQNO is not answered", "SenderEntry.answer_sync",
              "self._repeat_as(control.FIRST, [(lowest, lowest)], now)", "pass", TO_ONE),
+    Mutation("SEND_FIRST_SEQNO is answered whenever it comes", "SenderEntry.answer_sync",
+             "self.answered is not None and now < self.answered + self.context.sync_interval",
+             "False",
+             test=UNICAST + "test_a_sync_is_answered_only_so_often_however_many_come"),
     Mutation("messages of a closed connection are not reported", "Senders.perform_act",
              "        context.effects.failures += failed\n", "", TO_ONE),
     Mutation("a connection with a gap expires", "ReceiverEntry.is_idle",
@@ -737,6 +742,9 @@ MUTATIONS = [
     Mutation("seal with one key for ever", "Seal._seal_one", "count == MOST_SEALED", "False",
              test=SEAL
              + "test_after_so_many_datagrams_a_new_key_seals_and_the_old_one_opens_for_a_while"),
+    Mutation("begin epochs without end", "Seal._begin_epoch",
+             "under.epoch >= LAST_EPOCH", "False",
+             test=SEAL + "test_there_is_a_last_epoch"),
     Mutation("number datagrams again under the same key", "Seal._begin_epoch",
              "under.cipher = self.keys.cipher(self.salt, self.member, under.epoch, under.root)",
              "pass",
