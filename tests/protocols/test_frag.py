@@ -96,9 +96,11 @@ def test_an_index_equal_to_the_number_of_parts_is_no_part(is_oob, count):
 
 def test_a_hostile_sender_fills_no_more_than_the_limits():
     reassembly = Reassembly(limit=10_000, window=5_000)
-    for number in range(1000):
+    for number in range(100_000):
         reassembly.add(number, HEAD.pack(number, 0, 2) + bytes(1000), True, 0)
+        assert len(reassembly.oob) <= 15
     assert sum(assembly.nbytes for assembly in reassembly.oob.values()) <= 15_000
+    assert reassembly.num_given_up == 100_000 - 15
     for index in range(1000):
         reassembly.add(index, HEAD.pack(7, index, 5000) + bytes(1000), False, 0)
     assert sum(assembly.nbytes for assembly in reassembly.ordered.values()) <= 10_000
