@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import ringcast
+
 ROOT = Path(__file__).parent.parent
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
-LAYERS = [ROOT / "src/ringcast/stack.py", *sorted((ROOT / "src/ringcast/protocols").rglob("*.py"))]
+PACKAGE = Path(ringcast.__file__).parent        # a copy of it while a planted mistake is hunted
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+LAYERS = [PACKAGE / "stack.py", *sorted((PACKAGE / "protocols").rglob("*.py"))]
 
 
 def imports(path):
@@ -25,7 +28,7 @@ def imports(path):
 
 
 def relative(path):
-    return str(path.relative_to(ROOT))
+    return str(path.relative_to(PACKAGE))
 
 
 @pytest.mark.parametrize("path", LAYERS, ids=relative)

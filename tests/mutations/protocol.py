@@ -106,6 +106,9 @@ CHANNEL = "tests/security/test_trusting_channel.py::"
 FOLDER = "tests/security/test_trust_folder.py::"
 FORMER = "tests/security/test_former.py::"
 HANDSHAKE = "tests/transport/test_tcp_handshake.py::"
+TCP = "tests/transport/test_tcp.py::"
+LOGS = "tests/test_logs.py::"
+FORGED = "tests/protocols/test_forged.py::"
 FLUSH = "tests/protocols/multicast/test_flush.py::"
 GAPS = "tests/protocols/test_retransmission.py::"
 MCAST = "tests/protocols/multicast/test_mcast.py::"
@@ -286,6 +289,15 @@ MUTATIONS = [
              "pass"),
     Mutation("repeat nothing twice", "Pace.pack",
              "self.noted, self.repeated = now, None", "self.noted = now"),
+    Mutation("repeat what a member has acknowledged", "Mcast.has_up_to",
+             "self.send_window.ring.low if acked is None else acked", "self.send_window.ring.low",
+             test=FORGED + "test_what_a_member_has_acknowledged_is_not_repeated_to_it"),
+    Mutation("repeat all that is asked for", "Pace.pack",
+             "self.budget -= sum(map(len, datagrams))", "self.repeated = repeated = {}",
+             test=MCAST + "test_decision_24_repeats_are_limited_to_one_window_per_interval"),
+    Mutation("ask at each look for what was announced", "Gaps.scan",
+             "age >= (patience if ask.times else self.allowance)", "True",
+             test=MCAST + "test_decision_24_a_forged_highest_is_clipped_to_the_window"),
     # --------------------------------------------------------------------------------------- frames
     Mutation("control datagrams are not cut", "Parts.send",
              "if len(packet.data) > self.datagram:", "if False:", CROWDED),
@@ -327,6 +339,12 @@ MUTATIONS = [
              "window.report_due |= not precedes(window.stream.finished, highest.seqno)", "pass"),
     Mutation("own messages need no ack", "Mcast.track",
              "self.acks.add(member, self.send_window.ring.low)", "pass"),
+    Mutation("believe an ack beyond what was sent", "Multicast.sent_of",
+             "or precedes(self.send_window.sent, seqno)", "",
+             test=MCAST + "test_decision_24_what_cannot_be_is_counted_and_changes_nothing"),
+    Mutation("believe an ack of a stranger", "Multicast.on_control",
+             "packet.sender in self.members", "True",
+             test=MCAST + "test_decision_12_an_ack_of_a_stranger_is_ignored"),
     Mutation("a publish-only member's ack must say what it has finished", "Mcast._on_ack",
              "if ack.budget == 0:",
              "if ack.budget == 0 and self.local.incarnation in ack.finished:",
@@ -378,6 +396,22 @@ MUTATIONS = [
              "return all(True", CLOSING),
     Mutation("SEND_FIRST_SEQNO is not answered", "SenderEntry.answer_sync",
              "self._repeat_as(control.FIRST, [(lowest, lowest)], now)", "pass", TO_ONE),
+    Mutation("a timestamp far ahead is the latest for ever", "SenderEntry.accept_timestamp",
+             "0 < len(self.late) < MOST_LATE", "self.late",
+             test=FORGED + "test_one_timestamp_far_ahead_stops_no_acks"),
+    Mutation("believe an ack of what was never sent", "Senders.take_ack",
+             "ack.seqno is not None and precedes(entry.highest_sent, ack.seqno)", "False",
+             test=UNICAST + "test_what_makes_no_sense_is_counted_and_changes_nothing"),
+    Mutation("close with any conn-id", "Receivers.take_close",
+             "entry is None or entry.conn_id != close.conn_id", "entry is None",
+             test=UNICAST + "test_a_close_of_another_connection_closes_none"),
+    Mutation("any first message begins a window", "Receivers._find_low",
+             "packet.kind == control.FIRST and self._is_new(packet.sender, conn_id)",
+             "packet.kind == control.FIRST",
+             test=UNICAST + "test_a_late_datagram_of_an_older_connection_opens_nothing"),
+    Mutation("keep all that comes too early", "EarlyPackets.keep",
+             "self.size >= MOST_EARLY_OF_ALL or", "",
+             test=UNICAST + "test_what_comes_too_early_is_kept_but_not_without_bound"),
     Mutation("SEND_FIRST_SEQNO is answered whenever it comes", "SenderEntry.answer_sync",
              "self.answered is not None and now < self.answered + self.context.sync_interval",
              "False",
@@ -790,6 +824,24 @@ MUTATIONS = [
     Mutation("seal from two threads at once", "SealedTransport.put",
              "with self._sealing:", "if True:",
              test=THREATS + "test_threads_that_send_at_once_never_use_a_number_twice"),
+    Mutation("ask who somebody is that has said something without a seal", "Seal._open_one",
+             "sender == EVERYONE:\n            self.counters.datagrams_unsealed += 1",
+             "sender == EVERYONE:\n            self.counters.datagrams_unsealed += 1\n"
+             "            self._strangers[sender] = None",
+             test=THREATS + "test_who_seeks_without_a_seal_is_not_even_asked_who_it_is"),
+    Mutation("say that there is a view to each that seeks", "Meeting.present",
+             "elif not self.told.allows(now):", "elif False:",
+             test="tests/protocols/membership/test_hostile.py::"
+                  "test_however_many_seek_a_member_says_only_so_often_that_there_is_a_view"),
+    Mutation("a seal shows its keys", "Seal.take_linked", "def take_linked(self)",
+             "def __repr__(self) -> str:\n        return f\"Seal({self.keys.hello!r})\"\n\n"
+             "    def take_linked(self)",
+             test="tests/security/test_sealed_channel.py::"
+                  "test_no_secret_is_in_what_a_member_says_of_itself"),
+    Mutation("a forked child seals with its parent's numbers", "_disable_copies",
+             "in tuple(CLOSINGS):", "in ():",
+             test="tests/security/test_sealed_channel.py::"
+                  "test_a_child_that_inherits_a_channel_seals_nothing"),
     # ----------------------------------------------------------------------------- trusted keys
     Mutation("believe any signature", "Identity.believes",
              "Ed25519PublicKey.from_public_bytes(key).verify(proof[IDENTITY_SIZE:], said)", "pass",
@@ -960,6 +1012,27 @@ MUTATIONS = [
              test=FORMER + "test_a_view_that_stands_long_is_followed_by_one_with_another_key"),
     Mutation("take a record that answers another one", "_check", "before + raw", "raw",
              test=HANDSHAKE + "test_a_record_answers_one_record_and_is_made_with_one_key"),
+    # ------------------------------------------------------------------------- what uses things up
+    Mutation("keep all first fragments", "Reassembly._drop_excess",
+             "while open_ones.size > most:", "while False:",
+             test="tests/protocols/test_frag.py::"
+                  "test_a_hostile_sender_fills_no_more_than_the_limits"),
+    Mutation("accept as many connections as come", "Handshaking._make_room",
+             "if len(accepted) < MOST_HANDSHAKES:", "if True:",
+             test=TCP + "test_many_connections_that_never_speak_do_not_keep_members_from_linking"),
+    Mutation("accept on and on without descriptors", "Handshaking._accept",
+             "if error.errno in NO_DESCRIPTORS:", "if False:",
+             test=TCP + "test_without_descriptors_accepting_pauses_and_goes_on_later"),
+    Mutation("log each line of a cause", "Rules.filter", "0 <= record.created - at < PAUSE",
+             "False",
+             test=LOGS + "test_a_cause_has_one_line_a_second_and_the_next_one_says_how_many_"
+                         "there_were"),
+    Mutation("log what others choose as it is", "printable",
+             "each if each.isprintable() or", "each if True or",
+             test=LOGS + "test_what_others_choose_is_escaped"),
+    Mutation("unpickle a body", "Kind.decode", "if self._decoder is None:",
+             "import pickle\n        if self._decoder is pickle:",
+             test="tests/test_house.py::test_decision_24_nothing_is_unpickled_or_evaluated"),
 ]
 
 

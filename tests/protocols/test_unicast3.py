@@ -454,6 +454,18 @@ def test_control_datagrams_of_strangers_and_about_other_connections_do_nothing()
     assert a.layer.num_unacked() == 0, "and none of their timestamps was taken for the receiver's"
 
 
+def test_a_close_of_another_connection_closes_none():
+    """Whoever does not know the conn-id may try many."""
+    a, b = End(A, conn_id=1 << 40), End(B)
+    b.hear(*a.tell(B, b"1"))
+    for conn_id in (1, (1 << 40) - 1, (1 << 40) + 2, WRAP - 1, *range(1000, 2000)):
+        assert b.hear(wire.make_datagram(control.CLOSE, b.stack.group, A.incarnation,
+                                         B.incarnation, encoded(control.Close(conn_id)))) == []
+    assert b.layer.receivers[A.incarnation].conn_id == (1 << 40) + 1
+    b.hear(*a.tell(B, b"2"))
+    assert b.got == [b"1", b"2"] and b.layer.counters.closes_received == 0
+
+
 def test_a_damaged_first_datagram_opens_no_window():
     a, b = End(A), End(B)
     good = a.tell(B, b"message")[0]

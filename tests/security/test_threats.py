@@ -18,8 +18,9 @@ from ringcast._core import wire
 from ringcast.access import open_access
 from ringcast.address import Address
 from ringcast.config import configure
+from ringcast.protocols.membership.messages import PRESENT, SEEK
 from ringcast.protocols.security import hello, seal as sealing
-from ringcast.protocols.security.seal import ENTROPY, HEADER, HEADER_SIZE, Seal
+from ringcast.protocols.security.seal import ENTROPY, HEADER, HEADER_SIZE, KIND, Seal
 from ringcast.sim.cluster import Cluster
 from ringcast.stacks import build_stack, open_transport
 from ringcast.transport.sealed import SealedTransport
@@ -79,6 +80,15 @@ def test_of_every_kind_of_datagram_no_flipped_bit_opens():
             assert b.open([damaged], 0) == []
         assert b.senders[1].number == 0 and b.open([said], 0) == [own(a, datagram)]
     assert len(OF_EACH_KIND) > 30
+
+
+def test_who_seeks_without_a_seal_is_not_even_asked_who_it_is():
+    """A stranger has nothing sent to a place of his choice by a SEEK or a PRESENT."""
+    a, _ = pair()
+    for datagram in OF_EACH_KIND:
+        if datagram[KIND] in (SEEK, PRESENT):
+            assert a.open([own(Member(3), datagram)] * 10, 0) == [] and not a.has_to_say
+    assert a.count("datagrams_unsealed") >= 20
 
 
 def test_of_a_hello_no_flipped_bit_is_believed():

@@ -4,13 +4,14 @@
 import pytest
 from membership_world import MS, World
 
-from ringcast.address import Address
+from ringcast.address import EVERYONE, Address
 from ringcast.protocols.membership import sense
 from ringcast.protocols.membership.messages import (
     ALIVE,
     INSTALL,
     LEAVE,
     PREPARE,
+    PRESENT,
     SEEK,
     Alive,
     Gone,
@@ -102,6 +103,25 @@ def test_however_many_seek_a_view_can_be_prepared():
     assert all(len(node.layer.coordinator.change.seats) <= 256 for node in world.living()
                if node.layer.coordinator.change is not None)
     assert world.run_until_one(20_000) is not None
+
+
+def test_however_many_seek_a_member_says_only_so_often_that_there_is_a_view():
+    """Each member says it once in half a seek_interval, to everybody: a SEEK from a
+    forged place sends nothing there, and 1,000 of them cost what a few do."""
+    world, said = formed(), []
+
+    def tap(node, datagram):
+        kind, dest = datagram[3], int.from_bytes(datagram[16:24], "little")
+        if kind == PRESENT:
+            said.append((node.name, dest))
+
+    world.tap = tap
+    for number in range(1000, 2000):
+        for node in world.nodes.values():
+            hear(node, number, SEEK, Seek(f"m{number}", "elsewhere", {"stack": "another"}, 1))
+        world.run(0.1)
+    assert {dest for _, dest in said} == {EVERYONE}
+    assert len(said) <= 3 * (100 / 25 + 1)
 
 
 def test_no_member_installs_a_view_that_ends_its_stream_where_it_cannot_end():
