@@ -730,6 +730,11 @@ MUTATIONS = [
              "            self.counters.datagrams_unsealed += 1\n            return datagram\n"
              "        if channel == HELLO",
              test=THREATS + "test_what_is_not_sealed_does_not_come_in"),
+    Mutation("open what was altered", "Seal._open_one",
+             "except InvalidTag:\n            self.counters.datagrams_unopened += 1\n"
+             "            return None",
+             "except InvalidTag:\n            return opened.toreadonly()",
+             test=THREATS + "test_of_every_kind_of_datagram_no_flipped_bit_opens"),
     Mutation("believe a HELLO that was not made with the secret", "read_hello",
              "not hmac.compare_digest(check, _mac(key, said))", "False",
              test=THREATS + "test_of_a_hello_no_flipped_bit_is_believed"),
@@ -770,6 +775,10 @@ MUTATIONS = [
     Mutation("make keys without the salt of the process", "Keys.cipher",
              "_SENDER.pack(salt, sender, epoch)", "_SENDER.pack(bytes(16), sender, epoch)",
              test=THREATS + "test_in_a_thousand_starts_no_key_meets_a_number_twice"),
+    Mutation("make keys without the secret", "Keys.__init__", "derive(secret,",
+             "derive(NO_SECRET,",
+             test=THREATS + "test_another_secret_group_or_cipher_opens_nothing_and_does_not_join"
+             "[secret]"),
     Mutation("make keys without the group", "Keys.__init__", "{cipher} {group}", "{cipher}",
              test=THREATS + "test_another_secret_group_or_cipher_opens_nothing_and_does_not_join"
              "[group]"),

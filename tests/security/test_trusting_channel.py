@@ -8,6 +8,7 @@ import pytest
 from channels import DEFAULTS, PATIENCE, STACKS, Collector, joined, new_group, use_stack
 from ports import free_port
 from processes import wait_for
+from saying import assert_no_key, failed_joins, failures, keys_of, said_by, traced
 from sealed_commands import check_commands
 from trust_folders import folders
 
@@ -139,35 +140,35 @@ def test_two_keys_that_sign_for_one_process_are_told(tmp_path, caplog):
             "B for all that is known here") in caplog.text
 
 
-def test_no_private_key_is_in_what_a_member_says_of_itself(tmp_path, caplog):
-    """Neither the bytes nor their text: in texts, logs, traces, states and errors."""
+def test_no_private_key_is_in_what_a_member_says_of_itself(stack, tmp_path, caplog):
+    """Nor what a process has drawn: in texts, logs, traces, errors, also about the
+    folder, and the status file."""
     caplog.set_level(logging.DEBUG)
     trust = folders(tmp_path, "AB")
     each = {name: {"trust": trust[name]} for name in "AB"}
+    private = trust["A"] / "A.key"
+    text = private.read_text()
     with joined("AB", each, trace=str(tmp_path / "traces")) as (a, b):
         a.send(b"x")
         seal, folder = a._transport._seal, a._transport._folder
-        identity = seal.identity
-        said = [repr(each) for each in (
-            a, a.status(), a.config, a.view, vars(a), seal, seal.keyring, identity, folder,
-            vars(folder), vars(identity), a._transport, vars(a._transport))]
-        said.append(a._publishing._file.path.read_bytes().decode("latin-1"))
-        try:
-            b.send(b"y", dest="nobody")
-        except Exception as error:
-            said.append(repr(error))
-        drawn = seal._drawn
-    said.append(caplog.text)
-    said += [file.read_bytes().decode("latin-1") for file in (tmp_path / "traces").rglob("*")
-             if file.is_file()]
-    text = (trust["A"] / "A.key").read_text()
-    raw = folder.private.private_bytes_raw()
-    assert len(said) > 10
-    for each in said:
-        assert not any(line in each for line in text.splitlines()[1:-1])
-        for key in (raw, drawn):
-            assert key.hex() not in each and key.decode("latin-1") not in each
-            assert repr(key)[2:-1] not in each
+        said = [repr(each) for each in (seal.identity, folder, vars(folder), vars(seal.identity))]
+        said += failures(lambda: b.send(b"y", dest="nobody"),
+                         *failed_joins(a.group, "A", trust=trust["A"]))
+        keys = [*keys_of(seal), folder.private.private_bytes_raw(), seal._drawn]
+        said += said_by(a)
+
+    def join_again():
+        Channel(new_group(), name="A", trust=trust["A"], min_members=2, **DEFAULTS).connect(0.1)
+
+    for damaged in (text[:-len(text) // 2], text.replace("\n", "", 2), text[:40] + text[42:]):
+        private.write_text(damaged)
+        said += failures(join_again)
+    private.write_text(text)
+    private.chmod(0o644)
+    said += failures(join_again)
+    said += [caplog.text, *traced(tmp_path / "traces")]
+    assert_no_key(said, keys)
+    assert not any(line in each for each in said for line in text.splitlines()[1:-1])
 
 
 @pytest.mark.parametrize("stack", [pytest.param("mcast-udp", marks=pytest.mark.udp), "nakack2-tcp"])
