@@ -1,6 +1,7 @@
 """Each deliberate mistake in the protocol code is caught by the simulator."""
 
 import ast
+import re
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,18 @@ def test_that_catches_a_mistake_is_there(test):
     """Else it would seem to catch it, because it fails without the mistake, too."""
     path, name = test.split("::")
     assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text()
+
+
+def test_the_page_on_threats_names_mistakes_and_the_tests_that_catch_them():
+    """Only what the compiled core refuses has no mistake."""
+    page = (ROOT / "docs" / "threats.md").read_text()
+    rows = re.findall(r"^\| .* \| `(\S+)`: `(test_\w+)` \| (.+) \|$", page, re.MULTILINE)
+    caught = {(mutation.name, mutation.test.partition("[")[0]) for mutation in MUTATIONS}
+    rows = [(path, name, mistake) for path, name, mistake in rows if path.endswith(".py")]
+    assert len(rows) > 40
+    assert [row for row in rows if not row[2].startswith("- (compiled")
+            and (row[2], f"{row[0]}::{row[1]}") not in caught] == []
+    assert [row for row in rows if f"def {row[1]}(" not in (ROOT / row[0]).read_text()] == []
 
 
 def test_names_are_those_of_one_mutation_each():
