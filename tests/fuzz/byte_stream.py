@@ -1,5 +1,6 @@
 """The target `tcp`: what a peer may send over a TCP connection, before it is a link and
-after.
+after. A record may be of a group with a key, or where keys are trusted, or both: the
+first byte tells.
 
 What a link reads must not depend on how the bytes were cut into reads: it is compared
 with a reference that sees all of them at once. Bytes that are no frame end the link,
@@ -12,14 +13,27 @@ import struct
 from collections import deque
 
 import reference
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hostile import EDGES, Program
+from trusting import KEYS, PRIVATE, TRUSTED
 
 from ringcast._core.wire import HEADER_SIZE
 from ringcast.config import MAX_DATAGRAM
-from ringcast.transport.tcp.handshake import SIZE, Kind, LinkNumbers, Record, decode, encode
+from ringcast.protocols.security.identity import IDENTITY_SIZE, Identity, Proved
+from ringcast.transport.tcp.handshake import (
+    SIZE,
+    Kind,
+    LinkNumbers,
+    Record,
+    decode,
+    encode,
+    size_of,
+)
 from ringcast.transport.tcp.link import READ, SPARE_BUFFERS, Link, ReadBuffer
 
 GROUP, PEER = 0xABCD1234, 0x2222_0000_0002
+KEYED, TRUSTS = 64, 128                 # bits of the first byte
+UNKNOWN = Ed25519PrivateKey.from_private_bytes(bytes([3] * 32))     # that nobody trusts
 SIZES = (HEADER_SIZE, HEADER_SIZE + 1, 40, 100, 600, MAX_DATAGRAM - 1, MAX_DATAGRAM)
 LENGTHS = (0, 1, HEADER_SIZE - 1, MAX_DATAGRAM + 1, 1 << 16, 1 << 31, (1 << 32) - 1)
 CUTS = (1, 2, 3, 4, 5, 12, 19, 20, 21, 36, 1000, READ, READ + 1)
@@ -53,38 +67,53 @@ class Socket:
 
 def run(data: bytes) -> None:
     program = Program(data)
-    numbers = LinkNumbers()
-    for _ in range(program.byte() % 8):
-        handshake(program, numbers)
+    numbers, first = LinkNumbers(), program.byte()
+    identity = Identity(PRIVATE[0], TRUSTED) if first & TRUSTS else None
+    key = KEYS.link if first & KEYED else b""
+    for _ in range(first % 8):
+        handshake(program, numbers, key, identity)
     stream = b"".join(draw_piece(program) for _ in range(program.byte() % 24))
     split(program, stream, [program.choice(CUTS) for _ in range(program.byte() % 16)])
 
 
 # --------------------------------------------------------------------------------------- handshakes
 
-def handshake(program: Program, numbers: LinkNumbers) -> None:
+def handshake(program: Program, numbers: LinkNumbers, key: bytes = b"",
+              identity: Identity | None = None) -> None:
     """Check that a record, or nearly one, is read as the reference does, and that what
-    we propose is above our link's number, whatever the record says."""
+    we propose is above our link's number, whatever the record says. Where keys are
+    trusted, no other bytes are read than those that were signed."""
     number, member = (abs(program.choice([*EDGES, 1 << 62, (1 << 62) + 1, numbers.highest,
                                           numbers.established + 1])) for _ in range(2))
-    kind = program.byte()
-    raw = encode(GROUP, Record(kind, member, number, ("127.0.0.1", 7700), bytes(range(16))))
-    assert len(raw) == SIZE
+    kind, before = program.byte(), b"before" if key else b""
+    made = Record(kind, member, number, ("127.0.0.1", 7700), bytes(range(16)))
+    peer = None if identity is None else Identity(PRIVATE[1], TRUSTED)
+    raw = encode(GROUP, made, before, key, peer)
+    assert len(raw) == size_of(identity)
     damaged = bytearray(raw)
     for _ in range(program.byte() % 3):
-        damaged[program.byte() % SIZE] = program.byte()
-    for each in (raw, bytes(damaged), resealed(bytes(damaged)),
-                 (program.bytes(SIZE) + bytes(SIZE))[:SIZE]):
-        record = decode(each, GROUP)
-        assert (record and tuple(record)) == reference.record(each, GROUP)
+        damaged[program.byte() % len(raw)] = program.byte()
+    others = [] if identity is None else [
+        encode(GROUP, made, before, key, Identity(UNKNOWN, TRUSTED)),
+        raw[:SIZE] + identity.key + raw[SIZE + IDENTITY_SIZE:], raw[:SIZE]]
+    for each in (raw, bytes(damaged), resealed(bytes(damaged), before, key),
+                 (program.bytes(SIZE) + bytes(len(raw)))[:len(raw)], *others):
+        record = decode(each, GROUP, before, key, identity)
+        is_signed = identity is None or each == raw
+        assert (record and tuple(record)) == (
+            reference.record(each[:SIZE], GROUP, before, key) if is_signed else None)
         if record is not None:
             apply(record, numbers, member < PEER)
+    if identity is not None:
+        identity.proved[member] = Proved(identity.key, b"")     # the process has another key
+        assert decode(raw, GROUP, before, key, identity) is None
+        del identity.proved[member]
 
 
-def resealed(raw: bytes) -> bytes:
-    """Return a record with the checksum that it should have."""
+def resealed(raw: bytes, before: bytes, key: bytes) -> bytes:
+    """Return a record with the check that it should have."""
     body = raw[:SIZE - 16]
-    return body + hashlib.blake2b(body, digest_size=16).digest()
+    return body + hashlib.blake2b(before + body, digest_size=16, key=key).digest() + raw[SIZE:]
 
 
 def apply(record: Record, numbers: LinkNumbers, peer_is_smaller: bool) -> None:

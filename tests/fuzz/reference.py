@@ -140,12 +140,13 @@ def frames(stream: bytes, peer: int) -> tuple[list[bytes], bool]:
     return found, True
 
 
-def record(raw: bytes, group: int) -> tuple[int, int, int, tuple[str, int], bytes] | None:
-    """Return (kind, member, number, endpoint, nonce) of a handshake's record, or None
-    when it is not one of ours."""
+def record(raw: bytes, group: int, before: bytes = b"",
+           key: bytes = b"") -> tuple[int, int, int, tuple[str, int], bytes] | None:
+    """Return (kind, member, number, endpoint, nonce) of a handshake's record that
+    answers `before`, or None when it is not one of ours."""
     magic, version, kind, port, its_group = struct.unpack_from("<4sBBHI", raw)
     member, number = struct.unpack_from("<QQ", raw, 16)
-    checked = hashlib.blake2b(raw[:48], digest_size=16).digest()
+    checked = hashlib.blake2b(before + raw[:48], digest_size=16, key=key).digest()
     if (magic, version, its_group, raw[48:]) != (b"RCtl", 2, group, checked):
         return None
     if not member or number > 1 << 62:
