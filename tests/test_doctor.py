@@ -116,8 +116,11 @@ def test_members_elsewhere_with_other_options_and_a_parted_group_are_found_and_e
     said = {each.check: f"{each.text} {each.advice}" for each in findings if each.level == "fault"}
     assert "'A'; 'B'" in said["group"]
     assert "'B' has stack='nakack2-udp'" in said["terms"] and "same stack" in said["terms"]
-    findings = examine("g", "mcast-udp", configure({}), healthy(), [], [answer()])
+    findings = examine("g", "mcast-udp", configure({}), healthy(), [living()], [answer()])
     assert "fault" not in {each.level for each in findings}
+    said = {each.check: each.text for each in findings}
+    assert said["group"] == "1 member answered, in one view"
+    assert said["views"] == "1 member here, in one view"
 
 
 def test_the_command_asks_the_members(shared):

@@ -312,7 +312,7 @@ def check_answers(stack: str, config: Config, answers: list[Present]) -> Iterato
                       "wait a few seconds, for a parted group becomes one again; if it does not, "
                       "they differ in their options, or do not hear each other")
     elif answers:
-        yield Finding("group", "ok", f"{answers[0].size} members answer, in one view")
+        yield Finding("group", "ok", f"{members(answers[0].size)} answered, in one view")
     for answer in answers:
         for term, value in ours.items():
             if (theirs := answer.terms.get(term, value)) != value:
@@ -375,5 +375,10 @@ def check_views(living: Iterable[Snapshot]) -> Iterator[Finding]:
                           "wait a few seconds, for a parted group becomes one again; if it does "
                           "not, they do not hear each other")
         elif found:
-            yield Finding("views", "ok", f"{sum(map(len, found.values()))} members here, in one "
-                                         "view")
+            yield Finding("views", "ok",
+                          f"{members(sum(map(len, found.values())))} here, in one view")
+
+
+def members(count: int) -> str:
+    """Return a number of members in words."""
+    return f"{count} member" if count == 1 else f"{count} members"

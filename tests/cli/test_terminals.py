@@ -15,17 +15,28 @@ from journals import A, B, open_journal, record
 from processes import RINGCAST, ringcast
 
 from ringcast.campaign.points import Point
-from ringcast.cli import screen
+from ringcast.cli import doctor as examine, monitor as follow, screen, status as look
 from ringcast.cli.audit import run as audit_run
 from ringcast.cli.demo import run as demo_run
 from ringcast.cli.demo.members import Outcome
 from ringcast.cli.demo.report import COUNTERS
 from ringcast.cli.perf import measure, table as perf_table
+from ringcast.cli.seen import Seen
 from ringcast.cli.simulate import campaign, seeds
+from ringcast.doctor import Finding
 from ringcast.journal.subscriptions import subscribe
+from ringcast.snapshot import Peer, Snapshot
+from ringcast.status import InprocStatus, Status
+from ringcast.statusfile import Life
 
 LONG = "a long sentence of several words about what the traces do not tell " * 3
 CALLS = {}
+SNAPSHOT = Snapshot(
+    group="g", name="A", incarnation=1, stack="mcast-udp", version="0.1.0", pid=12_345, started=0,
+    namespace=0, place="127.0.0.1 239.255.17.12:7700", is_sealed=True, opened_at=0, written_at=0,
+    quiet_after=2, capacity=1, max_undelivered=1, state="member", view_id=4_436_327_744,
+    peers=[Peer(name=f"a-member-of-the-group-{number}", incarnation=number) for number in range(9)],
+    status=Status(transport=InprocStatus(datagrams_sent=12_345)))
 
 
 class Terminal(io.StringIO):
@@ -79,6 +90,26 @@ def demo():
         streams={"publisher-1#1": (5, 5, 1, 5)}, computed=[("AA", 5, 10, 1, 120, 0, 60)],
         expected=[("AA", 5, 10, 1, 120, 0, 60)]), 12.0)
     return "120.000"
+
+
+@prints
+def doctor():
+    examine.show(Finding("ports", "ok", "nobody else is there"))
+    examine.show(Finding("multicast", "fault", LONG.strip(), f"{LONG}1.25 s"))
+    return "1.25"
+
+
+@prints
+def status():
+    look.show(Seen(SNAPSHOT, Life.DEAD, 1.5))
+    return "12,345"
+
+
+@prints
+def monitor():
+    for kind, whom in (("suspects", "B"), ("warning", "")):
+        follow.show(follow.Line(0, "A", kind, "A", whom, f"{LONG}1.25 s"))
+    return "1.25"
 
 
 @pytest.mark.parametrize("columns", [40, 80])

@@ -15,12 +15,15 @@ from ringcast.cli.options import (
     printable,
     settings,
 )
+from ringcast.cli.sentences import folded
 from ringcast.config import configure
 
 if TYPE_CHECKING:
+    from ringcast.doctor import Finding
     from ringcast.protocols.membership.messages import Present
 
 MARKS = {"ok": "ok     ", "warning": "WARNING", "fault": "FAULT  "}
+INDENT = 9                              # columns of a mark and the spaces after it
 
 
 @app.command("doctor")
@@ -61,9 +64,14 @@ def doctor_command(
     for finding in findings:
         if as_json:
             print_json(finding)
-            continue
-        print(f"{MARKS[finding.level]}  {finding.check}: {printable(finding.text)}")
-        if finding.advice:
-            print(f"         {printable(finding.advice)}")
+        else:
+            show(finding)
     if any(finding.level == "fault" for finding in findings):
         raise typer.Exit(1)
+
+
+def show(finding: "Finding") -> None:
+    """Print a finding, and the advice below it."""
+    print(folded(f"{MARKS[finding.level]}  {finding.check}: {printable(finding.text)}", INDENT))
+    if finding.advice:
+        print(folded(" " * INDENT + printable(finding.advice), INDENT))

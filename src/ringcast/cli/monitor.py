@@ -12,9 +12,11 @@ import typer
 from ringcast.cli.app import app
 from ringcast.cli.options import AsJson, print_json, printable
 from ringcast.cli.seen import Seen, look, nobody
+from ringcast.cli.sentences import folded
 from ringcast.statusfile import Life
 
 PAUSE = 0.1         # seconds between two looks
+INDENT = 14         # columns of the time and the spaces after it
 
 
 @dataclass(frozen=True)
@@ -63,16 +65,21 @@ def monitor_command(
         found = look(group)
         if past and not found:
             if not as_json:
-                print(nobody(group))
+                print(folded(nobody(group)))
             raise typer.Exit(1)
         for line in follower.news(found):
             if as_json:
                 print_json(line.as_object())
             else:
-                print(line, flush=True)
+                show(line)
         if past:
             return
         time.sleep(PAUSE)
+
+
+def show(line: Line) -> None:
+    """Print a line."""
+    print(folded(str(line), INDENT), flush=True)
 
 
 class Follower:

@@ -1,6 +1,7 @@
 """`ringcast status`: what the members of a group on this machine know, also of hung and
 dead ones."""
 
+import sys
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from ringcast.cli.app import app
 from ringcast.cli.options import AsJson, print_json, printable
 from ringcast.cli.seen import Seen, clock, look, nobody, remarks, span
+from ringcast.cli.sentences import folded
 from ringcast.status import numbers, sections
 
 PAUSE = 1.0         # seconds between two looks
@@ -33,15 +35,22 @@ def status_command(
     while True:
         found = look(group)
         if not found and not as_json:
-            print(nobody(group))
+            print(folded(nobody(group)))
         for seen in found:
             if as_json:
                 print_json(as_object(seen))
             else:
-                print("\n".join(lines(seen)), flush=True)
+                show(seen)
         if not watch:
             raise typer.Exit(0 if found else 1)
         time.sleep(PAUSE)
+
+
+def show(seen: Seen) -> None:
+    """Print what is known of a member."""
+    for line in lines(seen):
+        print(folded(line, len(line) - len(line.lstrip()) + 4))
+    sys.stdout.flush()
 
 
 def as_object(seen: Seen) -> dict[str, Any]:
