@@ -111,6 +111,20 @@ def test_top_fits_80_columns_with_long_names_and_large_numbers():
         assert word in text, word
 
 
+def test_top_says_in_which_views_the_members_here_are():
+    one, two = Peer(name="A", incarnation=65), Peer(name="B", incarnation=66)
+    text = shown(known("A", peers=[one], view_id=7, is_primary=False))
+    assert "view 7: 1 member, led by A; it is not primary" in text.splitlines()[1]
+    text = shown(known("B", peers=[two, one], view_id=8),
+                 known("A", Life.DEAD, peers=[one, two], view_id=7))
+    assert text.splitlines()[1].rstrip() == "view 8: 2 members, led by B" and "view 7" not in text
+    text = shown(known("A", Life.DEAD, peers=[one, two], view_id=7))
+    assert text.splitlines()[1].rstrip() == "view 7: 2 members, led by A"
+    text = shown(known("A", peers=[one], view_id=7), known("B", peers=[two], view_id=8))
+    assert "view 7: " in text and "view 8: " in text
+    assert "view" not in shown(known("A", state="joining"))
+
+
 def test_top_names_whom_a_blocked_sender_waits_for():
     peers = [Peer(name="B", incarnation=66, unacked=32_768)]
     text = shown(known("A", peers=peers, slowest="B", waiting=[Waiting(None, 1.5)],

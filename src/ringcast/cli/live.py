@@ -1,7 +1,7 @@
 """The table of `ringcast top`: the members of a group on this machine."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -52,9 +52,20 @@ def picture(out: Console, group: str, found: Sequence[Seen]) -> Group:
                      *[""] * 5])
         table.add_row(*rows[-1])
     notes = [Text(f"- {remark}") for remark in remarks(found)]
-    return Group(Text(f"group {printable(group)}"),
+    return Group(Text(f"group {printable(group)}"), *map(Text, views(found)),
                  fitting(out, table, ("member", "state", *NUMBERS), rows),
                  Text(LEGEND, style="dim"), *notes)
+
+
+def views(found: Sequence[Seen]) -> Iterator[str]:
+    """Yield a line for each view that members here are in. What those say that hang or
+    are dead counts only where nobody else is."""
+    said = [seen.snapshot for seen in found if seen.is_well] or [seen.snapshot for seen in found]
+    views = {each.view_id: each for each in said if each.peers}
+    for view_id, each in views.items():
+        size = f"{len(each.peers)} member{'s' * (len(each.peers) > 1)}"
+        yield (f"view {view_id}: {size}, led by {printable(each.peers[0].name)}"
+               f"{'' if each.is_primary else '; it is not primary'}")
 
 
 NUMBERS = ("owes", "misses", "has", "sent/s", "got/s", "again/s")
