@@ -6,9 +6,11 @@ use `Channel`; the windows below it are public, too.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False       # type checkers know it; to load typing takes as long as all before it
 if TYPE_CHECKING:
+    from typing import Any
+
     from ringcast._core.ack_table import AckTable
     from ringcast._core.ring_buffer import RingBuffer
     from ringcast._core.seqno_table import SeqnoTable
@@ -107,7 +109,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in HOMES:
         raise AttributeError(f"module 'ringcast' has no attribute {name!r}")
     value = getattr(import_module(f"ringcast.{HOMES[name]}"), name)

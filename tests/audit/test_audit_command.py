@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -21,8 +22,10 @@ from ringcast.trace.schema import SCHEMA, write
 def command(monkeypatch, capsys):
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["ringcast", "audit", *map(str, words)])
+        handler = signal.getsignal(signal.SIGINT)
         with pytest.raises(SystemExit) as ended:
             main()
+        signal.signal(signal.SIGINT, handler)           # a command leaves one of its own
         return ended.value.code, *capsys.readouterr()
     return run
 

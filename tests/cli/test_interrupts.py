@@ -3,10 +3,12 @@
 import os
 import signal
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from channels import new_group
 from ports import free_port
 from processes import PATIENCE, RINGCAST, ringcast, wait_for
 
@@ -108,3 +110,49 @@ def test_ctrl_c_ends_a_command_its_java_and_its_members(command, words, program,
     running = command(*words)
     wait_for(lambda: running.num_running(program) == number, patience=200)
     assert_ends(running)
+
+
+# ------------------------------------------------------------- at the beginning and at the end
+
+BEFORE = """
+import atexit, os, signal, sys
+from ringcast.cli import main
+
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+
+def when_imported(name, act):
+    sys.addaudithook(lambda event, words: event == "import" and words[0] == name and act())
+"""
+
+
+def run_with(setting):
+    """Run `ringcast status` of a group of which nobody is here, with this before it.
+    Return its exit status, what it has said, and its errors."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{BEFORE}{setting}\nsys.argv[1:] = ['status', {new_group()!r}]\n"
+                               "main()"], capture_output=True, text=True, timeout=PATIENCE)
+    return done.returncode, done.stdout, done.stderr
+
+
+LOADED = ["typer", "ringcast.cli.app", "ringcast.errors", "msgspec", "ringcast.cli.seen",
+          "ringcast.snapshot", "ringcast.statusfile"]
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_ctrl_c_while_a_command_is_loaded_is_status_130(name):
+    assert run_with(f"when_imported({name!r}, interrupt)") == (130, "", "")
+
+
+@pytest.mark.parametrize("register", ["atexit.register", "threading._register_atexit"])
+def test_ctrl_c_while_python_waits_for_threads_and_modules_at_the_end_is_status_130(register):
+    status, said, error = run_with("import threading\nwhen_imported('ringcast.cli.seen', "
+                                   f"lambda: {register}(interrupt))")
+    assert (status, error) == (130, "") and said.startswith("no channel of group ")
+
+
+def test_ctrl_c_while_python_takes_its_modules_apart_leaves_the_status_as_it_is():
+    status, said, error = run_with(
+        "class Last:\n    def __del__(self, kill=os.kill, me=os.getpid(), number=signal.SIGINT):\n"
+        "        kill(me, number)\nlast = Last()")
+    assert (status, error) == (1, "") and said.startswith("no channel of group ")

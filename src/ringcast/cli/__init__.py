@@ -13,6 +13,13 @@ INTERRUPTED = 130       # exit status after Ctrl-C, as in shells
 def main() -> None:
     """Run the `ringcast` script."""
     try:
+        import atexit
+        import signal
+
+        # Python gives Ctrl-C back to the system before it takes its modules apart, and
+        # the system would kill us in the middle of that. By then all is done, so it is
+        # ignored. What was registered first is called last.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
         try:
             import typer  # noqa: F401
         except ImportError:
@@ -23,3 +30,20 @@ def main() -> None:
         run()
     except KeyboardInterrupt:           # while modules are loaded
         sys.exit(INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGINT, leave)
+
+
+def leave(*_: object) -> None:
+    """End at once, because Ctrl-C came when the command had ended and Python waited for
+    its threads and for what modules do at the end."""
+    import os
+    from contextlib import suppress
+
+    from ringcast.cli.interrupts import end_java
+
+    end_java()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(INTERRUPTED)
