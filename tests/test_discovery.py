@@ -15,7 +15,8 @@ import msgspec
 import pytest
 from processes import PATIENCE, wait_for
 
-from ringcast import discovery
+from ringcast import Channel, discovery
+from ringcast.cli.ask import ask
 from ringcast.discovery import DEAD, STALE, Entry, Folder, parse
 from ringcast.errors import ConfigError
 
@@ -113,6 +114,17 @@ def in_child(act):
 def test_what_is_no_discovery_is_refused_with_a_sentence(wrong):
     with pytest.raises(ConfigError, match="discovery=.*(is none of multicast|is not HOST)"):
         parse(wrong)
+
+
+@pytest.mark.parametrize("how", ["hosts:a", "hosts:127.0.0.1", "hosts:a:7700,b", "dns:a"])
+def test_over_udp_an_address_without_a_port_is_refused_with_a_sentence(how):
+    for stack in ("mcast-udp", "nakack2-udp"):
+        with pytest.raises(ConfigError, match="over UDP nobody is at .* without a port"):
+            Channel("g", stack=stack, discovery=how)
+        with pytest.raises(ConfigError, match="over UDP nobody is at .* without a port"):
+            ask("g", stack, how, 0, {})
+    Channel("g", stack="inproc", discovery=how).close()
+    parse(how).close()
 
 
 def test_a_folder_that_is_a_file_is_refused_with_a_sentence(tmp_path):

@@ -45,7 +45,7 @@ MOST_ENTRIES = 10_000   # of a folder that are looked at
 LARGEST_FILE = 4_096    # bytes
 _FILE = re.compile(r"member-[0-9a-f]{16}\.json(\.draft)?")
 
-CHOICES = ("multicast, hosts:HOST:PORT,HOST:PORT..., dns:NAME, dns:NAME:PORT, folder:PATH, "
+CHOICES = ("multicast, hosts:HOST:PORT,HOST..., dns:NAME, dns:NAME:PORT, folder:PATH, "
            "or a function that returns such addresses")
 
 
@@ -67,7 +67,7 @@ class Finder(Protocol):
         """Look no more, and let nobody find this member. A second call does nothing."""
 
 
-def parse(discovery: Discovery, name: str = "") -> Finder:
+def parse(discovery: Discovery, name: str = "", needs_ports: bool = False) -> Finder:
     """Return the Finder that `discovery` describes; it looks from the first call on.
 
     Args:
@@ -78,6 +78,7 @@ def parse(discovery: Discovery, name: str = "") -> Finder:
             called on a thread of the Finder. An address without a port stands for all
             ports where members may be.
         name: this member's name, which its file in a folder tells.
+        needs_ports: True refuses an address without a port.
 
     Raises ConfigError if it is none of these.
     """
@@ -87,9 +88,9 @@ def parse(discovery: Discovery, name: str = "") -> Finder:
     if discovery == "multicast":
         return Names([])
     if kind == "hosts" and colon:
-        return Names([_host(discovery, each) for each in rest.split(",")])
+        return Names([_host(discovery, each, needs_ports) for each in rest.split(",")])
     if kind == "dns" and colon:
-        return Names([_host(discovery, rest)])
+        return Names([_host(discovery, rest, needs_ports)])
     if kind == "folder" and rest:
         path = Path(rest).absolute()
         if path.exists() and not path.is_dir():
@@ -99,13 +100,17 @@ def parse(discovery: Discovery, name: str = "") -> Finder:
     raise ConfigError(f"discovery={discovery!r} is none of {CHOICES}")
 
 
-def _host(discovery: str, text: str) -> tuple[str, str]:
+def _host(discovery: str, text: str, needs_port: bool) -> tuple[str, str]:
     """Return the host, and ":port" or nothing, of one address that a user gives."""
     host, colon, port = text.partition(":")
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535
     if not re.fullmatch(r"[\w.-]{1,253}", host) or (colon and not is_port):
         raise ConfigError(f"discovery={discovery!r}: {text!r} is not HOST or HOST:PORT, as in "
                           "127.0.0.1:7700 or db1.example.org:7700")
+    if needs_port and not colon:
+        raise ConfigError(f"discovery={discovery!r}: over UDP nobody is at {text!r} without a "
+                          "port, which the system chooses for each member; take multicast or "
+                          "folder:PATH, or a stack over TCP")
     return host, colon + port
 
 

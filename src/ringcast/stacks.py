@@ -158,6 +158,13 @@ def open_inproc(group: str, member: int, config: Config, access: Access | None) 
     return InprocTransport(group, receive_buffer=config.receive_buffer)
 
 
+def needs_ports(stack: str) -> bool:
+    """Return whether an address where others may be needs a port: over UDP none stands
+    for it, because the system chooses those of members."""
+    carrier = STACKS[stack].carrier
+    return not (carrier.is_local or carrier.is_lossless)
+
+
 def largest_udp(group: str, config: Config, is_sealed: bool) -> int:
     """Return the bytes of the largest datagram that the interface carries."""
     return largest_datagram(multicast_address(group, config), config.port, config.interface,

@@ -65,7 +65,7 @@ from ringcast.protocols import frag
 from ringcast.protocols.membership.until import Until
 from ringcast.secret import Secret
 from ringcast.stack import Effects, Instant, Layer
-from ringcast.stacks import open_transport, place_of
+from ringcast.stacks import needs_ports, open_transport, place_of
 from ringcast.status import Status
 from ringcast.trace.recorder import Recorder
 from ringcast.trace.writer import Writer
@@ -98,11 +98,12 @@ class Channel(SendPort):
             one name, the later one is not let in.
         discovery: where to look for others: "multicast", what the transport reaches by
             itself: over UDP the multicast group, over TCP a range of ports of this
-            machine or of the option `hosts`; "hosts:a:7700,b:7700", also these places;
+            machine or of the option `hosts`; "hosts:a:7700,b", also these places;
             "dns:NAME" or "dns:NAME:7700", all addresses of a name; "folder:PATH", what
             members write into a folder that they share; or a function, called again
-            and again on a thread of its own, that returns such addresses. Over UDP,
-            messages to everybody need multicast all the same.
+            and again on a thread of its own, that returns such addresses. Over TCP an
+            address without a port stands for all ports of the range; over UDP it needs
+            one. Over UDP, messages to everybody need multicast all the same.
         stack: the protocol for messages to everybody, and the transport; all members
             must have the same. "mcast-udp": acks, over UDP multicast; "nakack2-udp":
             negative acks, over UDP multicast; "mcast-tcp" and "nakack2-tcp": the same
@@ -234,7 +235,8 @@ class Channel(SendPort):
             take_part(self._endpoint, on_message, *of_state)
             seeking = None
             if discovery != "multicast":
-                seeking = Seeking(parse(discovery, name), self._transport)
+                seeking = Seeking(parse(discovery, name, needs_ports(stack)),
+                                  self._transport)
                 undo.callback(seeking.close)
             writer = None
             if self.config.trace:

@@ -14,7 +14,7 @@ from ringcast.protocols.membership.messages import Present
 from ringcast.protocols.parts import Parts
 from ringcast.secret import Secret
 from ringcast.stack import Stack
-from ringcast.stacks import open_transport
+from ringcast.stacks import needs_ports, open_transport
 from ringcast.trust import Trust
 
 LOOK = 20_000_000       # nanoseconds between two looks for addresses that were found
@@ -27,7 +27,8 @@ def ask(group: str, stack: str, discovery: str, timeout: float, options: dict[st
     config = configure(options, stack)
     local = Address("nobody", new_incarnation())
     access = open_access(arguments.text("group", group), local.incarnation, config, secret, trust)
-    with closing(parse(discovery)) as finder, closing(open_transport(
+    finder = parse(discovery, needs_ports=needs_ports(stack))
+    with closing(finder), closing(open_transport(
             stack, group, local.incarnation, config, access)) as transport:
         asking = Asking(config)
         layers = Stack([asking, Parts(config.fitted(transport.max_datagram).max_datagram)],

@@ -84,7 +84,7 @@ def name_for(role: str, name: str | None, trust: Path | None) -> str:
 
 Discovery = Annotated[str, typer.Option(
     "--discovery", metavar="HOW",
-    help="Where to look for members: multicast, hosts:HOST:PORT,HOST:PORT..., dns:NAME or "
+    help="Where to look for members: multicast, hosts:HOST:PORT,HOST..., dns:NAME or "
          "folder:PATH.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 
