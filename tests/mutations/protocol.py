@@ -660,6 +660,14 @@ MUTATIONS = [
     Mutation("a suspicion counts until the next view", "Detection._drop_old_reports",
              "if now - said > lasts:", "if False:",
              test=CHANGE + "test_one_suspicion_that_is_not_repeated_excludes_nobody"),
+    Mutation("who never had the INSTALL counts for a majority", "Detection._voters",
+             "- outside", "",
+             test=CHANGE + "test_who_never_had_the_install_does_not_keep_a_dead_coordinator_in_"
+                           "the_view"),
+    Mutation("who has another view counts for a majority", "Membership._on_alive",
+             "if alive.view_id == self.view_id:", "if True:",
+             test=CHANGE + "test_who_went_with_others_does_not_keep_a_dead_coordinator_in_the_"
+                           "view"),
     # ------------------------------------------------------------------------------- what is kept
     Mutation("receivers free what they have delivered", "Mcast._count_finished",
              "return stream.keep() if keeps else stream.free()",

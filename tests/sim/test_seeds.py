@@ -87,6 +87,15 @@ KEPT_SETTINGS = [
     # A group of seven became smaller and smaller, and a member that still fetched what
     # the first had sent gave it up, because its view was that small by then.
     (Settings(stack="nakack2-udp", observers=1), 8),
+    # A coordinator let members in, and died when a few had its INSTALL. The others had
+    # no view, or another one by then, and suspected nobody: so the few waited for ever
+    # for a majority against the dead one, and all others for them.
+    (Settings(stack="nakack2-udp", observers=2, members=5, crashes=10, loss=0.2, unicast=0,
+              messages=100, leaves=0, duration=2, threads=0), 46),
+    (Settings(observers=1, members=4, crashes=8, loss=0.25, unicast=0, messages=100, leaves=0,
+              duration=1, threads=0, durable=0), 1078),
+    (Settings(observers=1, members=4, crashes=8, loss=0.25, unicast=0, messages=100, leaves=0,
+              duration=2, threads=0, durable=0), 1015),
 ]
 
 

@@ -4,7 +4,9 @@ not take for the whole truth."""
 from membership_world import MS, World
 from msgspec.structs import replace
 
+from ringcast._core import wire
 from ringcast.protocols.membership.change import MOST_PAUSE, Change
+from ringcast.protocols.membership.layer import WAIT
 from ringcast.protocols.membership.messages import (
     INSTALL,
     PREPARE,
@@ -188,6 +190,52 @@ def test_one_suspicion_that_is_not_repeated_excludes_nobody():
         slandered.address.incarnation]))
     world.run(10_000)
     assert num_views(world) == {1}
+
+
+def join_unheard(world):
+    """Let C come into the view of A and B, and never have the INSTALL, because the
+    coordinator dies. Return who has the view."""
+    coordinator, witness = world[world["A"].view.names[0]], others(world)[0]
+
+    def die(node, datagram):
+        kind = node.stack.kind(wire.open_datagram(datagram, node.stack.group).kind).name
+        if kind == "report" and node is world["C"]:
+            world.cut.add((coordinator.name, "C"))
+        elif kind == "installed" and node is witness:
+            coordinator.crash()
+
+    world.tap = die
+    world.start("C")
+    while coordinator.alive:
+        world.run(1)
+    return witness
+
+
+def test_who_never_had_the_install_does_not_keep_a_dead_coordinator_in_the_view():
+    """It seeks, so it is alive, and suspects nobody: it has no view. It forms none, nor
+    does D, because the witness tells them that there is one."""
+    world = formed("AB", suspect_timeout=300, heartbeat_interval=50)
+    witness = join_unheard(world)
+    assert "C" in witness.view.names and world["C"].view is None
+    world.start("D")
+    assert world.run_until_one(2000) is not None
+
+
+def test_who_went_with_others_does_not_keep_a_dead_coordinator_in_the_view():
+    """It is alive, and says so in a view that is not ours and has a lower id."""
+    world = formed("AB", suspect_timeout=1000, heartbeat_interval=50)
+    world.partition("ABC", "D")
+    world.start("D")
+    world["A"].layer.promised += 9 << COUNTER           # the next ids are above that of D
+    world.run(1000)
+    witness = join_unheard(world)
+    world.run(WAIT / MS)                                # what it has promised is void
+    world.cut -= {("C", "D"), ("D", "C")}
+    while world["C"].view is None:
+        world.run(1)
+    assert set(world["C"].view.names) == {"C", "D"} and world["C"].view.id < witness.view.id
+    world.cut.clear()
+    assert world.run_until_one(5000) is not None
 
 
 def next_view(world, kind, counter):

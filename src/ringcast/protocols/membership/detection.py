@@ -8,6 +8,10 @@ watch it and are not suspected themselves suspect it. If a suspicion stays alone
 path between the two is broken in one direction, and the one who suspects must go; but
 if it coordinates the view, the other.
 
+A member may never have had the INSTALL of our view, because its coordinator died. Now
+it seeks, or has gone with others: it is alive, and suspects nobody here. So who does
+not say that it has our view does not count among those who watch.
+
 A process that is gone refuses datagrams and dials. Then it is probed at once, and
 nobody waits for suspect_timeout. Multicasts are never refused, so each member also says
 ALIVE to the next one of the view alone, in a small group several times in
@@ -44,6 +48,7 @@ NUDGES = 3              # to the next member, in heartbeat_interval ...
 FEW = 10                # ... in a view of so many members; in a larger one it is one
 REFUSED_PAUSE = nanoseconds(20.0)       # between two probes of one that seems to be gone
 MOST_PATIENCE = 8       # times suspect_timeout
+OUTSIDE = 2             # times suspect_timeout, until who does not say our view is not in it
 MOST_NAMED = 5          # members in a notice
 MOST_NOTICES = 64       # of one turn
 
@@ -69,6 +74,7 @@ class Detection:
         self.watched: set[int] = set()                  # members that we must hear
         self.watchers: dict[int, set[int]] = {}         # of each member in the view
         self.heard: dict[int, Instant] = {}
+        self.inside: dict[int, Instant] = {}            # when each said last that it has our view
         self.probing: dict[int, Probing] = {}
         self.silent: set[int] = set()                   # members that we suspect
         self.reports: dict[int, set[int]] = {}          # whom others suspect ...
@@ -90,6 +96,7 @@ class Detection:
         self.watchers = watchers(members, self.layer.view_id)
         self.watched = {member for member, who in self.watchers.items() if me in who}
         self.heard = {member: self.heard.get(member, now) for member in self.watched}
+        self.inside = dict.fromkeys(self.watched, now)
         self.probing = {member: probing for member, probing in self.probing.items()
                         if member in self.watched}
         self.silent &= self.watched
@@ -112,6 +119,11 @@ class Detection:
                 if sender in self.silent:
                     self.silent.discard(sender)
                     self._tell(now)
+
+    def hear_inside(self, member: int, now: Instant) -> None:
+        """Note that a member has our view."""
+        if member in self.watched:
+            self.inside[member] = now
 
     def refuse(self, member: int, now: Instant) -> None:
         """Note that a datagram or a dial to a member was refused."""
@@ -166,7 +178,7 @@ class Detection:
         gone = set(self.departed)
         alone: dict[tuple[int, int], Instant] = {}
         for member in sorted(suspected - gone):
-            voters = self._voters(member)
+            voters = self._voters(member, now)
             against = {voter for voter in voters if member in self._silent_of(voter)}
             if 2 * len(against) > len(voters):
                 gone.add(member)
@@ -193,9 +205,11 @@ class Detection:
             if now - said > lasts:
                 del self.reports[member], self.said[member]
 
-    def _voters(self, member: int) -> set[int]:
-        """Return who watches a member and is not suspected by us."""
-        return self.watchers.get(member, set()) - self.silent - self.departed - {member}
+    def _voters(self, member: int, now: Instant) -> set[int]:
+        """Return who watches a member, is not suspected by us, and has our view."""
+        lasts = max(OUTSIDE * self.timeout, 3 * self.interval)
+        outside = {each for each, said in self.inside.items() if now - said > lasts}
+        return self.watchers.get(member, set()) - self.silent - self.departed - outside - {member}
 
     def _silent_of(self, voter: int) -> set[int]:
         if voter == self.layer.local.incarnation:
@@ -237,6 +251,7 @@ class Detection:
         self.num_pauses += 1
         self.patience = min(2 * self.patience, MOST_PATIENCE)
         self.heard = dict.fromkeys(self.watched, now)
+        self.inside = dict.fromkeys(self.watched, now)
         self.probing.clear()
         self.alone = {}
 

@@ -287,6 +287,8 @@ class Membership(Layer):
             self.meeting.hear_stranger(sender, alive.view_id, now)
             return True
         self.settling.hear(alive)
+        if alive.view_id == self.view_id:
+            self.detection.hear_inside(sender, now)
         if alive.view_id > self.view_id and self.asked.allows(now):
             self.send_control(ASK, Empty(), sender, now)
         return True
