@@ -17,6 +17,7 @@ import msgspec
 
 from ringcast.config import configure, nanoseconds
 from ringcast.protocols.membership.coordinator import JOINING
+from ringcast.protocols.membership.state import PATIENCE
 from ringcast.sim.checkers import Violation
 from ringcast.sim.clock import Clock
 from ringcast.sim.cluster import Cluster
@@ -251,6 +252,7 @@ class Run:
         self.cluster.checkers.check_agreement()
         check_ends(self.cluster, self._agreement())
         self._leave()
+        self._begin_without_state()
         self._quiesce()
 
     def _advance(self, end: int) -> None:
@@ -415,6 +417,18 @@ class Run:
                                                      f"{cluster.owed() or 'it is still there'}")
             self._advance(cluster.now + self._interval())
         cluster.checkers.check_agreement()
+
+    def _begin_without_state(self) -> None:
+        """Check that members that wait for somebody who has the state do so no longer
+        than they should (decision 37)."""
+        cluster = self.cluster
+        end = cluster.now + slowed(PATIENCE / MS) + self._bound(self._interval())
+        while waiting := [member.name for member in cluster.living()
+                          if member.members.transfer.patient_until is not None]:
+            if cluster.now >= end:
+                cluster.checkers.violated("liveness", f"{', '.join(waiting)} still wait for a "
+                                                      "state, which nobody has")
+            self._advance(cluster.now + self._interval())
 
     def _quiesce(self) -> None:
         """Check that nothing but heartbeats is sent, and not too many. What comes late
