@@ -315,3 +315,32 @@ def test_who_missed_an_install_makes_no_second_primary_view():
     assert world.run_until_one(5000) is not None
     assert sends(world) == some | others
     check(world)
+
+
+def test_a_first_view_that_somebody_may_have_is_before_the_one_that_follows_it():
+    """A coordinator has the first view, and is cut off. The two others, who reported to
+    it and have no view, form one with three who come. It follows that first view. If
+    its id were lower, the first one would count as the later one, and the coordinator
+    and one of the two would be primary beside the three."""
+    for seed in range(10):
+        world = World(seed, min_members=3, **PRIMARY).start(*"ABC")
+        cut_off = []
+
+        def tap(source, datagram, world=world, cut_off=cut_off):
+            if wire.open_datagram(datagram, source.stack.group).kind == INSTALL:
+                cut_off.append(source.name)
+                world.partition(source.name, set("ABCDEF") - {source.name})
+                world.tap = None
+
+        world.tap = tap
+        world.run(1500)
+        world.start(*"DEF")
+        world.run(1500)
+        (first,), (second, third) = cut_off, sorted(set("ABC") - set(cut_off))
+        assert sends(world) == {second, third, *"DEF"}
+        world[third].crash()
+        world.partition(second, "DEF")
+        world.cut -= {(first, second), (second, first)}
+        world.run(5000)
+        assert sends(world) == set("DEF")
+        check(world)

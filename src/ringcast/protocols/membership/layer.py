@@ -25,7 +25,9 @@ and passes each datagram to the part whose rule it is.
 *Promises.* A member that has answered a PREPARE has promised its id, and refuses all
 lower ones. It installs a view only if that is the last one that it has promised, or if
 the coordinator has it finish an earlier view first. So two coordinators, of which each
-takes the other for dead, cannot both succeed with the same members.
+takes the other for dead, cannot both succeed with the same members. Who has no view
+waits only for a while for the view that it has promised; but it goes to none below one
+that may have become primary (primary.py).
 
 *Ids* have a counter, which only grows, and 32 bits of the coordinator, so no two views
 share an id.
@@ -352,9 +354,9 @@ class Membership(Layer):
         self.update_routes(prepare.seats)
         is_taken = self.coordinator.is_taken(sender, now)
         is_void = self.install is None and now - self.promised_at >= WAIT
-        if is_taken or (prepare.id < self.promised and not is_void):
-            promised = 0 if is_taken else self.promised
-            self.send_control(REFUSE, Refuse(prepare.id, promised), sender, now)
+        promised = self.voting.last_id if is_void else self.promised
+        if is_taken or prepare.id < promised:
+            self.send_control(REFUSE, Refuse(prepare.id, 0 if is_taken else promised), sender, now)
             return
         if strangers := self.rekeying.strangers(prepare.seats):
             refusal = Refuse(prepare.id, 0, strangers)

@@ -70,6 +70,12 @@ class Voting:
         if self.is_needed:
             layer.multicast.send_window.close()
 
+    @property
+    def last_id(self) -> ViewId:
+        """Return the id of the last view of those that are primary or may have become
+        so; 0 if we know of none. Each view that we go to has a higher one."""
+        return max((quorum.id for quorum in self.quorums), default=0)
+
     def foresee(self, seats: Sequence[Seat]) -> Verdict:
         """Return whether a view with these members will be primary, as far as this
         member knows."""
