@@ -222,11 +222,14 @@ def test_who_never_had_the_install_does_not_keep_a_dead_coordinator_in_the_view(
 
 
 def test_who_went_with_others_does_not_keep_a_dead_coordinator_in_the_view():
-    """It is alive, and says so in a view that is not ours and has a lower id."""
-    world = formed("AB", suspect_timeout=1000, heartbeat_interval=50)
+    """It is alive, and says so in a view that is not ours and has a lower id. Ours is
+    not primary: else the other one would be above it."""
+    world = formed("ABEFG", suspect_timeout=1000, heartbeat_interval=50)
+    for name in "EFG":
+        world[name].crash()
+    assert world.run_until_one(5000) is not None and not world["A"].view.primary
     world.partition("ABC", "D")
     world.start("D")
-    world["A"].layer.promised += 9 << COUNTER           # the next ids are above that of D
     world.run(1000)
     witness = join_unheard(world)
     world.run(WAIT / MS)                                # what it has promised is void
