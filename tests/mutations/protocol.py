@@ -639,8 +639,8 @@ MUTATIONS = [
     Mutation("as many streams are held as the last view has members", "Flush.install",
              "self.largest = max(self.largest, len(layer.members))",
              "self.largest = len(layer.members)",
-             test="tests/sim/test_seeds.py::"
-             "test_what_failed_once_with_these_settings_stays_mended[settings4-8]"),
+             test=FLUSH
+             + "test_a_group_that_shrinks_holds_as_many_streams_as_it_had_members"),
     Mutation("a leaver that all have let go waits for its deadline", "Endpoint.receive",
              "self.leaving.advance(now)", "pass",
              test="tests/sim/test_member.py::"

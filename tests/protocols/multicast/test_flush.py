@@ -1232,6 +1232,22 @@ def test_departed_streams_that_nobody_takes_are_bounded():
     assert not a.multicast.flushing.departed
 
 
+def test_a_group_that_shrinks_holds_as_many_streams_as_it_had_members():
+    network, membership, a, *others = group(names="ABCDEFGH")
+    a.finishes, a.room = False, 0
+    for member in others:
+        member.send(b"last words")
+    network.run(20)
+    for number, member in enumerate(others, 1):
+        member.alive = False
+        membership.install(membership.prepare([a, *others[number:]]))
+    assert len(a.multicast.flushing.departed) == len(others) > MOST_DEPARTED
+    a.finishes, a.room = True, 100
+    a.request_turn()
+    network.rest()
+    assert [a.got(member) for member in others] == [[b"last words"]] * len(others)
+
+
 def test_views_that_wait_are_bounded():
     network, membership, a, b = group(names="AB")
     b.finishes, b.room = False, 0
