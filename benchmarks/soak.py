@@ -23,7 +23,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import members
-from members import run
 
 from ringcast import Channel
 from ringcast.protocols.faults import Discard
@@ -102,7 +101,7 @@ def main() -> None:
     given = parser.parse_args()
     group = f"soak-{secrets.token_hex(4)}"
     members.PATIENCE = given.minutes * 60 + 60
-    rows: list[tuple[Any, ...]] = run(be, [
+    rows: list[tuple[Any, ...]] = members.run(be, [
         (str(number), group, number == given.members - 1, given)
         for number in range(given.members)])
     print(f"{given.stack}, {given.minutes:g} minutes, {given.members} members that each send "

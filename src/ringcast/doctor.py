@@ -31,7 +31,7 @@ from ringcast.config import (
 )
 from ringcast.errors import ConfigError, TransportError
 from ringcast.protocols.membership.messages import Present
-from ringcast.snapshot import Snapshot
+from ringcast.snapshot import Snapshot, members
 from ringcast.stack import group_id
 from ringcast.stacks import multicast_address, place_of
 from ringcast.statusfile import Life, life_of
@@ -377,8 +377,3 @@ def check_views(living: Iterable[Snapshot]) -> Iterator[Finding]:
         elif found:
             yield Finding("views", "ok",
                           f"{members(sum(map(len, found.values())))} here, in one view")
-
-
-def members(count: int) -> str:
-    """Return a number of members in words."""
-    return f"{count} member" if count == 1 else f"{count} members"

@@ -91,3 +91,8 @@ class Snapshot(msgspec.Struct, kw_only=True):
         """Return the name of the member for which a call of send waits; None if that is
         not known."""
         return self.slowest if waiting.dest is None else waiting.dest
+
+
+def members(count: int) -> str:
+    """Return a number of members in words."""
+    return f"{count} member" if count == 1 else f"{count} members"

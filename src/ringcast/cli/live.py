@@ -11,7 +11,7 @@ from rich.text import Text
 from ringcast.cli.options import printable
 from ringcast.cli.screen import fitting, page
 from ringcast.cli.seen import Seen, look, nobody, remarks
-from ringcast.snapshot import Peer
+from ringcast.snapshot import Peer, members
 
 PAUSE = 0.5         # seconds between two looks
 
@@ -63,8 +63,7 @@ def views(found: Sequence[Seen]) -> Iterator[str]:
     said = [seen.snapshot for seen in found if seen.is_well] or [seen.snapshot for seen in found]
     views = {each.view_id: each for each in said if each.peers}
     for view_id, each in views.items():
-        size = f"{len(each.peers)} member{'s' * (len(each.peers) > 1)}"
-        yield (f"view {view_id}: {size}, led by {printable(each.peers[0].name)}"
+        yield (f"view {view_id}: {members(len(each.peers))}, led by {printable(each.peers[0].name)}"
                f"{'' if each.is_primary else '; it is not primary'}")
 
 
