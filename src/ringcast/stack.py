@@ -306,7 +306,7 @@ def sooner(one: Instant | None, other: Instant | None) -> Instant | None:
     """Return the earlier of two instants; None is never."""
     if one is None or other is None:
         return one if other is None else other
-    return min(one, other)
+    return one if one < other else other
 
 
 def group_id(group: str) -> int:
@@ -476,9 +476,7 @@ class Stack:
         """Return the earliest instant at which tick has something to do, or None."""
         earliest = None
         for deadline in self._deadlines:
-            due = deadline()
-            if due is not None and (earliest is None or due < earliest):
-                earliest = due
+            earliest = sooner(earliest, deadline())
         return earliest
 
     def take(self) -> Effects:

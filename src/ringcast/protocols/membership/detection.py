@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from ringcast.address import EVERYONE
 from ringcast.config import Config, nanoseconds
 from ringcast.protocols.membership.messages import PROBE, SUSPECTS, Empty, Suspects
-from ringcast.stack import Instant, Notice
+from ringcast.stack import Instant, Notice, sooner
 from ringcast.view import listed
 
 if TYPE_CHECKING:
@@ -225,11 +225,9 @@ class Detection:
 
     def deadline(self) -> Instant | None:
         """Return when tick has something to do. This is asked in every turn."""
-        beat, nudge = self.next_beat, self.next_nudge
-        soonest = nudge if beat is None or (nudge is not None and nudge < beat) else beat
+        soonest = sooner(self.next_beat, self.next_nudge)
         for probing in self.probing.values():
-            if soonest is None or probing.due < soonest:
-                soonest = probing.due
+            soonest = sooner(soonest, probing.due)
         self.expected = soonest
         return soonest
 

@@ -88,7 +88,7 @@ from ringcast.protocols.membership.settling import Settling
 from ringcast.protocols.membership.state import StateTransfer
 from ringcast.protocols.membership.views import agreed_for, view_for
 from ringcast.protocols.multicast.base import Multicast
-from ringcast.stack import Instant, Layer, Packet
+from ringcast.stack import Instant, Layer, Packet, sooner
 from ringcast.status import Layers, MembershipStatus
 
 if TYPE_CHECKING:
@@ -486,11 +486,8 @@ class Membership(Layer):
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
-        soonest = self.detection.deadline()
-        for due in (self.next_step, self.meeting.discovery.next_seek):
-            if due is not None and (soonest is None or due < soonest):
-                soonest = due
-        return soonest
+        step = sooner(self.next_step, self.meeting.discovery.next_seek)
+        return sooner(self.detection.deadline(), step)
 
     def tick(self, now: Instant) -> None:
         """Do what is due: SEEK, heartbeats, probes, and repeats of what was not

@@ -505,9 +505,7 @@ class Multicast(Rules):
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
-        due, look = self.next_scan, self.next_look
-        if look is not None and (due is None or look < due):
-            due = look
+        due = sooner(self.next_scan, self.next_look)
         return due if self.observing is None else sooner(due, self.observing.next_question)
 
     def tick(self, now: Instant) -> None:

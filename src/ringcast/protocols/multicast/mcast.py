@@ -203,9 +203,11 @@ class Mcast(Multicast):
     def report_again(self, now: Instant) -> None:
         """In a large group an answer may wait for the next scan, and is for all."""
         asked = [window for window in self.windows.values() if window.report_due]
-        if asked and not self.is_large:
+        if not asked:
+            return
+        if not self.is_large:
             self._tell_each(asked, now)
-        elif asked and self.next_ack <= now:
+        elif self.next_ack <= now:
             self._acknowledge(now)
 
     def begin(self, sender: int, now: Instant) -> None:

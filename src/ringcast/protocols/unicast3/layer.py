@@ -30,7 +30,7 @@ from ringcast.protocols.unicast3.loopback import Loopback
 from ringcast.protocols.unicast3.receiving import Receivers
 from ringcast.protocols.unicast3.sender import SenderEntry
 from ringcast.protocols.unicast3.sending import Senders
-from ringcast.stack import Instant, Layer, Packet
+from ringcast.stack import Instant, Layer, Packet, sooner
 from ringcast.status import Layers
 from ringcast.view import View
 
@@ -170,12 +170,8 @@ class Unicast3(Layer):
         context, heap = self.context, self.acks.heap
         if self.loopback.is_ready:
             return 0
-        due, reap = context.next_scan, context.next_reap
-        if reap is not None and (due is None or reap < due):
-            due = reap
-        if heap and (due is None or heap[0][0] < due):
-            due = heap[0][0]
-        return due
+        due = sooner(context.next_scan, context.next_reap)
+        return sooner(due, heap[0][0]) if heap else due
 
     def tick(self, now: Instant) -> None:
         """Send the acks that are due. Every xmit_interval, while anything is missing,
