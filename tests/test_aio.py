@@ -60,8 +60,9 @@ async def joined(names, per_member=None, **kwargs):
         await asyncio.gather(*(channel.close(0.2) for channel in channels))
 
 
-async def until(condition):
+async def until(condition, meanwhile=lambda: None):
     while not condition():
+        meanwhile()
         await asyncio.sleep(0.001)
 
 
@@ -554,8 +555,7 @@ def test_a_channel_that_is_dropped_leaves_its_group():
             await until(lambda: "C" in b.view.names)
             with pytest.warns(ResourceWarning, match="without close"):      # by any thread:
                 del other               # one that ends a turn holds the channel a moment longer
-                gc.collect()
-                await until(lambda: "C" not in b.view.names)
+                await until(lambda: "C" not in b.view.names, gc.collect)
     run(play())
 
 
