@@ -108,6 +108,14 @@ def test_decision_7_an_add_beyond_the_bytes_is_refused_but_the_next_in_order_is_
     assert ring.nbytes == 3 and not ring.add(5, b"eight888") and ring.add(3, b"eight888")
 
 
+def test_decision_7_what_is_kept_leaves_room_for_one_message_beyond_the_bytes(make):
+    ring = make(100, max_bytes=10)
+    assert ring.add(1, b"ten1234567") and ring.remove_many(nullify=False) == [b"ten1234567"]
+    assert ring.add(2, b"two") and ring.remove_many(nullify=False) == [b"two"]
+    assert not ring.add(3, b"x") and ring.add_many(3, [b"x", b"y"]) == 0 and ring.nbytes == 13
+    assert ring.stable(1) and ring.add(3, b"longer than the whole bound")
+
+
 def test_decision_7_a_run_is_cut_to_what_fits_and_duplicates_cost_nothing(make):
     ring = make(100, max_bytes=10)
     assert ring.add_many(2, [b"12345", b"1234", b"123", b"1"]) == 3  # 2, 3 and 5; 4 does not fit

@@ -457,7 +457,15 @@ MUTATIONS = [
              "if not ring.nbytes or nbytes <= ROOM * limit:", "if True:",
              test=PLAYS + "[nakack2-decision-21-what-comes-next-always-has-room]"),
     Mutation("what comes next in order has no more room than others", "has_room",
-             "return is_next or nbytes", "return nbytes", TIGHT),
+             "return (ring.nbytes if is_next else nbytes)", "return nbytes", TIGHT),
+    Mutation("what comes next in order has room whatever is held", "has_room",
+             "return (ring.nbytes if is_next else nbytes)", "return is_next or nbytes",
+             test=FORGED + "test_a_sender_that_never_says_what_all_have_fills_nobodys_memory"
+             "[nakack2-tcp-0]"),
+    Mutation("a departed sender's window has room for what one member holds", "Flush._make_room",
+             "room = MOST_ROOM * self.layer.config.max_bytes + 2 * MAX_DATAGRAM", "room = 0",
+             test=FLUSH
+             + "test_what_is_missing_of_a_departed_sender_has_room_beside_what_is_kept[mcast-udp]"),
     Mutation("gaps are looked for without retransmission", "Multicast._watch_gaps",
              "self.next_look is None and self.retransmits:", "self.next_look is None:", LOSSLESS),
     Mutation("the last seqno is announced without retransmission", "Nakack2.scan",

@@ -9,6 +9,7 @@ import pytest
 from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.protocols.multicast import base as multicast, mcast, stable
+from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.stable import Vote
 from ringcast.protocols.seqnos import MODULUS, united, without
 from ringcast.protocols.unicast3 import control
@@ -111,6 +112,34 @@ def test_who_was_not_waited_for_and_acknowledges_is_waited_for_again():
     group.run(100)
     heal(group)
     assert_all_have(group, "A", numbered(1, 20))
+
+
+# ------------------------------------------------------------------------- nobody need keep it more
+
+def most_held(group):
+    """The bytes of the fullest receive window, in parts of what it may hold, a message
+    of 1,000 bytes besides."""
+    windows = [window for member in group.living() for window in member.multicast.windows.values()]
+    return max(window.ring.nbytes / (1000 + min(MOST_ROOM * 4000, window.ring.max_bytes))
+               for window in windows)
+
+
+@pytest.mark.parametrize("stack, interval", [(stack, 3) for stack in STACKS] + [("nakack2-tcp", 0)])
+def test_a_sender_that_never_says_what_all_have_fills_nobodys_memory(stack, interval):
+    """What all members have is kept until the sender says so. It must not send more
+    than its window meanwhile, but nobody can see that."""
+    group = group_of(stack, capacity=1000, max_bytes=4000, xmit_interval=interval)
+    group.network.discard = lambda source, target, datagram: wire.open_datagram(
+        datagram, group["A"].stack.group).kind in (multicast.HIGHEST, stable.STABILITY)
+    messages = [b"%1000d" % number for number in range(300)]
+    group["A"].producer.offer_all(messages)
+    for _ in range(2000):
+        group.run(1)
+        assert most_held(group) <= 1
+    assert most_held(group) > 0.5
+    group.network.discard = None
+    heal(group)
+    assert_all_have(group, "A", messages)
 
 
 # --------------------------------------------------------------------------- messages to one member

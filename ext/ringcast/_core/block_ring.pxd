@@ -204,14 +204,15 @@ cdef inline uint64_t reserve(Ring *r, uint64_t count, uint64_t *first) noexcept 
 
 # --- bytes (decision 7) ---------------------------------------------------------------
 
-cdef inline bint take_bytes(Ring *r, uint64_t size, bint always) noexcept nogil:
-    """Add `size` to the bytes held if they fit, or `always`. Returns False if not.
+cdef inline bint take_bytes(Ring *r, uint64_t size, bint may_exceed) noexcept nogil:
+    """Add `size` to the bytes held if they fit. Returns False if not.
 
+    What `may_exceed` the bound fits as long as what is held does not exceed it.
     Relaxed: this is a counter, which publishes no item.
     """
-    cdef uint64_t seen = load_relaxed(&r.nbytes)
+    cdef uint64_t seen = load_relaxed(&r.nbytes), more = 0 if may_exceed else size
     while True:
-        if size and not always and (size > r.max_bytes or seen > r.max_bytes - size):
+        if size and (more > r.max_bytes or seen > r.max_bytes - more):
             return False
         if cas_relaxed(&r.nbytes, &seen, seen + size):
             return True

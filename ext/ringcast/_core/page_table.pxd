@@ -315,7 +315,7 @@ cdef inline uint32_t fitting(const Table *t, uint64_t seqno, PyObject **items, u
                              uint64_t *size) noexcept nogil:
     """Choose from the bits of `new`, in order, the items that the byte bound lets in.
 
-    HD+1 always is let in (decision 7). The bytes of those chosen go to *size.
+    HD+1 may exceed it by itself (decision 7). The bytes of those chosen go to *size.
     """
     cdef uint32_t let_in = 0, k
     cdef uint64_t one
@@ -326,7 +326,8 @@ cdef inline uint32_t fitting(const Table *t, uint64_t seqno, PyObject **items, u
     while new:
         k = lowest_bit(new)
         one = payload(items + k, 1)
-        if one == 0 or fits(t, size[0] + one) or seqno + k == t.hd + 1:
+        if one == 0 or fits(t, size[0] + one) or (
+                seqno + k == t.hd + 1 and t.nbytes <= t.max_bytes):
             let_in |= <uint32_t>1 << k
             size[0] += one
         new &= new - 1

@@ -32,8 +32,8 @@ cdef class RingBuffer(Window):
     `max_bytes` the window holds at most so many bytes of payload; only the length of
     `bytes` items counts. An add beyond the bytes is refused like one beyond the
     capacity. There are two exceptions, because otherwise a large item, or a window that
-    is filled behind a gap, would stall: seqno HD+1 is always let in, and send() always
-    takes one item when the window holds nothing.
+    is filled behind a gap, would stall: seqno HD+1 is let in while no more than
+    `max_bytes` is held, and send() takes one item of any size when nothing is held.
 
     *Threads.* See Window.
     """

@@ -49,8 +49,8 @@ class WindowCheckers:
         config, layer = member.config, member.multicast
         # One message may exceed what a window is allowed, else it could never be sent.
         most = config.max_bytes + MAX_DATAGRAM
-        # A datagram more, if it comes next.
-        most_received = max(MOST_ROOM * config.max_bytes, MAX_DATAGRAM) + MAX_DATAGRAM
+        # What comes next may exceed it, too. Over TCP the window itself has no bound.
+        most_received = max(MOST_ROOM * config.max_bytes, MAX_DATAGRAM)
         self.check_window(member, "a window", layer.send_window.ring, most)
         for window in layer.windows.values():
             finished = window.stream.finished
@@ -58,7 +58,8 @@ class WindowCheckers:
                 self.violated("window", f"{member.name} gave up what it has of "
                                         f"{window.stream.sender} up to {window.ring.low}; its "
                                         f"application has finished what is up to {finished}")
-            self.check_window(member, "a window", window.ring, most_received)
+            self.check_window(member, "a window", window.ring,
+                              min(window.ring.max_bytes, most_received) + MAX_DATAGRAM)
 
     def check_window(self, member: "Member", what: str, ring: "Window", most: int) -> None:
         """Check that the pointers are in order, within the capacity, and that there are

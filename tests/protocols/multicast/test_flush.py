@@ -1427,6 +1427,28 @@ def test_a_window_that_goes_round_under_loss_loses_nothing(protocol):
     assert a.multicast.unacked() == 0
 
 
+@pytest.mark.parametrize("protocol", ["mcast-udp", "nakack2-udp"])
+def test_what_is_missing_of_a_departed_sender_has_room_beside_what_is_kept(protocol):
+    """C does not hear what all have, so its window is full when A dies."""
+    network, membership, a, b, c = group(protocol, max_bytes=1000)
+    network.dropped = lambda source, dest, kind: dest is c and kind in (HIGHEST, STABILITY)
+    messages = [b"%500d" % number for number in range(6)]
+    while c.window(a).ring.nbytes < 2 * 1000:
+        messages = messages[a.send(*messages[:2]):]
+        network.run(100)
+    network.dropped = lambda source, dest, kind: dest is c
+    a.send(*messages[:2])
+    network.run(20)
+    assert len(c.got(a)) < len(b.got(a))
+    a.alive = False
+    network.dropped = lambda source, dest, kind: False
+    membership.change([b, c])
+    network.run(200)
+    membership.settle([b, c])
+    network.rest()
+    assert c.got(a) == b.got(a)
+
+
 # ------------------------------------------------------------------------------- acks and credit
 
 def test_a_sender_asks_a_new_member_for_its_credit_if_the_first_ack_was_lost():

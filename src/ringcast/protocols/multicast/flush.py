@@ -38,7 +38,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from ringcast._core.window import Window
 from ringcast.address import Address
+from ringcast.config import MAX_DATAGRAM
 from ringcast.protocols.multicast.ended import Ended
 from ringcast.protocols.multicast.fetching import Fetching
 from ringcast.protocols.multicast.keeping import Keeping, Owed, Part, reach
@@ -261,8 +263,7 @@ class Flush:
         self.unsettled.discard(stream)                  # the cut is where somebody has all of it
         cut = agreed.cuts.get(sender, window.offset)
         stream.release(earlier((cut - stream.ring.capacity) % MODULUS, stream.finished))
-        stream.ring.max_bytes = max(stream.ring.max_bytes,
-                                    MOST_ROOM * self.layer.config.max_bytes)
+        self._make_room(stream.ring)
         stream.ring.announce(cut)
         self.departed[sender] = Departed(stream, Gaps(stream.ring.hr), cut=cut)
 
@@ -276,8 +277,14 @@ class Flush:
             gone = self.departed[origin] = Departed(stream, Gaps(place), cut=place)
         gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
         gone.cut, gone.whole = later(gone.cut, reach(gone.parts, gone.come_up_to)), None
-        gone.ring.max_bytes = max(gone.ring.max_bytes, MOST_ROOM * self.layer.config.max_bytes)
+        self._make_room(gone.ring)
         gone.ring.announce(gone.cut)
+
+    def _make_room(self, ring: Window) -> None:
+        """Let a window take all that may be missing of a sender that is gone: what two
+        members hold, each of which may have let in a message that exceeds its bytes."""
+        room = MOST_ROOM * self.layer.config.max_bytes + 2 * MAX_DATAGRAM
+        ring.max_bytes = max(ring.max_bytes, room)
 
     def _agree_on_departed(self, agreed: Agreed, others: set[int]) -> None:
         """Note who holds the streams of departed senders. Where nobody of the members

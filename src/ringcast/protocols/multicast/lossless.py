@@ -19,8 +19,8 @@ MOST_ROOM = 8                           # and when only what its sender repeats 
 def has_room(window: ReceiveWindow, packet: Packet, limit: int) -> bool:
     """Return whether a window takes a datagram, where senders have windows of `limit`
     bytes. It takes more than as a rule while the application has nothing to do, because
-    then only what its sender repeats brings it on; and it takes what comes next in
-    order, whatever its size."""
+    then only what its sender repeats brings it on; what comes next in order may exceed
+    that too, by itself."""
     ring = window.ring
     nbytes = ring.nbytes + len(packet.data)
     if not ring.nbytes or nbytes <= ROOM * limit:
@@ -29,4 +29,4 @@ def has_room(window: ReceiveWindow, packet: Packet, limit: int) -> bool:
         return False
     first = wire.first_seqno(packet.data)
     is_next = first is not None and not precedes((ring.hd + 1) % MODULUS, first)
-    return is_next or nbytes <= MOST_ROOM * limit
+    return (ring.nbytes if is_next else nbytes) <= MOST_ROOM * limit
