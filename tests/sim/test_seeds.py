@@ -99,6 +99,8 @@ KEPT_SETTINGS = [
     # In the silence members began without a state, for which they had waited for 10 s.
     (Settings(stack="nakack2-udp", observers=1, members=4, crashes=8, loss=0.25, unicast=0,
               messages=100, leaves=0, duration=1, threads=0, durable=0), 1032),
+    # What was next in order was let in however much was held.
+    (Settings(members=3, observers=1, large=3, messages=100, crashes=2, unicast=0), 5008),
     # The first primary view was at its coordinator alone. Others without a view had
     # reported to it, and went with a lower id, which the first one would have followed.
     (Settings(members=4, observers=1, crashes=8, loss=0.25, messages=100, unicast=0, leaves=0,
