@@ -119,6 +119,8 @@ UNICAST = "tests/protocols/test_unicast3.py::"
 WAIT = "tests/protocols/test_waiting.py::"
 BUNDLER = "tests/protocols/test_bundler.py::"
 OBSERVERS = "tests/sim/test_observers.py::"
+RESTED = FLUSH + "test_a_joiner_gets_a_large_message_whose_sender_rested_in_its_middle"
+QUARTER = FLUSH + "test_the_begin_of_a_large_message_fills_no_more_than_a_quarter_of_the_window"
 PLAYS = "tests/transcripts/test_transcripts.py::test_the_transcript_holds"
 
 PARTED = """(Settings(members=4, messages=40, unicast=0, large=0, crashes=2,
@@ -561,9 +563,24 @@ MUTATIONS = [
              + "test_one_that_was_acknowledged_may_use_all_that_it_was_granted"),
     # --------------------------------------------------------------- messages that wait for company
     Mutation("free what was not framed", "Multicast.free_sent",
-             "self.send_window.stable(self", "self.send_window.ring.stable(self",
+             "self.send_window.stable(seqno)", "self.send_window.ring.stable(seqno)",
              test=WAIT
              + "test_what_its_sender_alone_has_finished_comes_before_the_view_of_who_joins"),
+    # ------------------------------------------------------------------ large messages in part
+    Mutation("free the begin of a large message", "Multicast.free_sent",
+             "seqno = self.own.freeable(seqno)", "pass", test=RESTED),
+    Mutation("the begin of a large message may fill the window", "Stream.freeable",
+             "SHARES * count > ring.capacity", "False", test=QUARTER + "[options0-4-mcast-udp]"),
+    Mutation("the begin of a large message may fill the window with bytes", "Stream.freeable",
+             "SHARES * count * len(fragment) > ring.max_bytes", "False",
+             test=QUARTER + "[options1-4-mcast-udp]"),
+    Mutation("what a receiver has freed of a large message ends the view", "Stream.boundary",
+             "return self.reassembly.boundary(seqno, begin)", "return seqno",
+             test=RESTED + "[AB-mcast-udp]"),
+    Mutation("the begin of a large message counts as unacknowledged", "Multicast.has_unacked",
+             "self.acked", "self.send_window.ring.low", test=RESTED + "[AB-mcast-udp]"),
+    Mutation("a new member has what all had acknowledged", "Multicast.view",
+             "self.acked = self.send_window.ring.low", "pass", test=RESTED + "[AB-mcast-udp]"),
     Mutation("what its sender had finished before it was framed is not freed then",
              "Multicast.flush",
              "self.purge()", "pass", WAITING),

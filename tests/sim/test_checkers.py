@@ -70,7 +70,7 @@ def test_a_low_that_moves_back(group):
 
 
 class Pointers:
-    capacity, nbytes = 64, 0
+    capacity, nbytes, max_bytes = 64, 0, 1 << 20
 
     def __init__(self, low, hd, hr, nbytes=0):
         self.low, self.hd, self.hr, self.nbytes = low, hd, hr, nbytes

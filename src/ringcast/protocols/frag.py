@@ -185,6 +185,16 @@ class Reassembly:
             if any(assembly.since < before for assembly in open_ones.values()):
                 self.give_up(open_ones)
 
+    def boundary(self, seqno: Seqno, begin: Seqno | None) -> Seqno:
+        """Return the seqno before the ordered message that is incomplete, if this seqno
+        is that of its last fragment that came, or of a later one of the message that
+        begins at `begin`; otherwise `seqno`."""
+        for assembly in self.ordered.values():
+            last = (assembly.first + len(assembly.parts) - 1) % MODULUS
+            if seqno == last or begin == assembly.first:
+                return (assembly.first - 1) % MODULUS
+        return seqno
+
     def first_incomplete(self, most: int) -> Seqno | None:
         """Return the seqno of the first fragment of the ordered message that is
         incomplete, if at most `most` bytes of it are here. Its fragments are not

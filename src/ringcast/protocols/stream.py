@@ -198,15 +198,30 @@ class Stream:
 
     def boundary(self, seqno: Seqno) -> Seqno:
         """Return the seqno before the large message in whose middle this one is, if all
-        of it up to here is kept; otherwise `seqno`."""
+        of it up to here is kept; otherwise `seqno`. What was freed here and is not
+        whole, its sender keeps."""
         flags = self.marks.flags.get(seqno, 0)
         if self.kept_marks is not None:
             flags |= self.kept_marks.flags.get(seqno, 0)
         fragment = self.ring.get(seqno) if flags & FRAGMENT and not flags & OOB else None
         begin = begin_of(seqno, fragment) if fragment is not None else None
-        if begin is None or not precedes(self.ring.low, begin):
+        if begin is not None and precedes(self.ring.low, begin):
+            return (begin - 1) % MODULUS
+        if self.own is None and self.reassembly is not None:
+            return self.reassembly.boundary(seqno, begin)
+        return seqno
+
+    def freeable(self, seqno: Seqno) -> Seqno:
+        """Return up to where our own messages may be freed, if all have finished them
+        up to `seqno`: the begin of a large message waits for its end, because a member
+        that joins meanwhile needs all of it. But it must not fill the window."""
+        before, ring = self.boundary(seqno), self.ring
+        count = (seqno - before) % MODULUS
+        fragment = ring.get(seqno) if count else None
+        if fragment is None or SHARES * count > ring.capacity or (
+                SHARES * count * len(fragment) > ring.max_bytes):
             return seqno
-        return (begin - 1) % MODULUS
+        return before
 
     def free(self) -> int:
         """Free what the application has finished: LOW rises. Return how many messages

@@ -1083,6 +1083,44 @@ def test_a_joiner_gets_a_large_message_that_is_on_its_way_when_it_comes(protocol
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("names", ["A", "AB"])
+def test_a_joiner_gets_a_large_message_whose_sender_rested_in_its_middle(protocol, names):
+    """All have acknowledged the begin, but it is not freed yet."""
+    network, membership, a, *others = group(protocol, names)
+    parts = fragments_of(bytes(5000), 4, 600)
+    a.send(*numbered("A", 1, 3))
+    a.send(*parts[:5], flags=FRAGMENT)
+    network.run(2000)
+    assert a.multicast.unacked() == 0 and not a.multicast.has_unacked()
+    assert a.multicast.send_window.ring.low == 3
+    c = network.add("C")
+    membership.install(membership.prepare([a, *others, c]))
+    assert a.multicast.unacked() == 5
+    membership.settle([a, *others, c])
+    network.run(2000)
+    assert a.multicast.unacked() == 0
+    a.send(*parts[5:], flags=FRAGMENT)
+    network.rest()
+    assert c.got(a) == [bytes(5000)]
+    assert [each.got(a)[-1] for each in others] == [bytes(5000)] * len(others)
+    assert a.multicast.send_window.ring.low == 3 + len(parts)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(("options", "count"), [({"capacity": 16}, 4), ({"max_bytes": 9600}, 4)])
+def test_the_begin_of_a_large_message_fills_no_more_than_a_quarter_of_the_window(protocol, options,
+                                                                                  count):
+    network, membership, a, b = group(protocol, "AB", **options)
+    parts = fragments_of(bytes(5000), 1, 600)
+    a.send(*parts[:count], flags=FRAGMENT)
+    network.run(2000)
+    assert a.multicast.send_window.ring.low == 0
+    a.send(parts[count], flags=FRAGMENT)
+    network.run(2000)
+    assert a.multicast.send_window.ring.low == count + 1 and a.multicast.unacked() == 0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_cut_is_behind_what_an_application_has_got_between_two_fragments(protocol):
     """Another thread of the sender has sent it."""
     network, membership, a, b = group(protocol, "AB")

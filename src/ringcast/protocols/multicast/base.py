@@ -133,6 +133,7 @@ class Multicast(Rules):
         self.backoff = Backoff()                        # of HIGHEST
         self.turn = 0                                   # whose window delivers first
         self.credit = config.max_bytes                  # the smallest of all receivers, in bytes
+        self.acked = offset                             # up to where all have acknowledged us
         self.is_acked = False                           # another member has acknowledged us
         self.told_low = offset                          # LOW in our last HIGHEST
 
@@ -383,7 +384,11 @@ class Multicast(Rules):
 
     def free_sent(self, seqno: Seqno) -> None:
         """Free our messages up to a seqno that all have acknowledged."""
-        if self.send_window.stable(self.flushing.bound_purge(seqno)):
+        seqno = self.flushing.bound_purge(seqno)
+        self.acked = later(self.acked, seqno)
+        if self.send_window.marks.flags:
+            seqno = self.own.freeable(seqno)
+        if self.send_window.stable(seqno):
             self.stack.effects.writable = True
             if not self.is_acked and len(self.members) > 1:
                 self.is_acked = True
@@ -492,7 +497,9 @@ class Multicast(Rules):
         return as_sent(runs, window.stamps, self.local, None, self.view_id)
 
     def view(self, view: View, now: Instant) -> None:
-        """On reception of view V: install it, as the members agreed."""
+        """On reception of view V: install it, as the members agreed. New members may
+        lack what all had acknowledged."""
+        self.acked = self.send_window.ring.low
         self.flushing.install(view, now)
         self._fit_window()
         self.stack.effects.writable = True
@@ -587,8 +594,8 @@ class Multicast(Rules):
         return bool(self.observers) and self.retransmits and self.backoff.scans < REPEATS
 
     def has_unacked(self) -> bool:
-        """Return whether any message that was sent is kept for others."""
-        return precedes(self.send_window.ring.low, self.send_window.sent)
+        """Return whether any message that was sent is not acknowledged."""
+        return precedes(self.acked, self.send_window.sent)
 
     def is_busy(self) -> bool:
         """Return whether the next scan has anything to do."""
@@ -637,7 +644,7 @@ class Multicast(Rules):
     def unacked(self) -> int:
         """Return how many own messages, framed or waiting, not all members are known to
         have finished."""
-        return (self.send_window.ring.hr - self.send_window.ring.low) % MODULUS
+        return (self.send_window.ring.hr - self.acked) % MODULUS
 
     def describe(self, status: Layers) -> None:
         ring = self.send_window.ring
