@@ -2,6 +2,8 @@
 sentence why it cannot start."""
 
 import signal
+import subprocess
+import sys
 
 import pytest
 from outboxes import Member, put, start_publisher
@@ -41,6 +43,30 @@ def test_a_publisher_publishes_until_a_signal_and_says_how_much(tmp_path, publis
         assert (running.returncode, said, complained) == (0, says.format(tmp_path), "")
         wait_for(lambda: member.channel.view.names == ("r",))       # nobody waits for its acks
         assert "was stopped" in outbox.status().state and not outbox.is_served()
+
+
+IN_ITS_LOCK = """
+import signal
+from ringcast.cli import main
+from ringcast.outbox.publisher import Publisher
+
+def run(self):
+    with self._stop._cond:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(number)
+    assert self._stop.wait(60)
+
+Publisher.run = run
+main()
+"""
+
+
+def test_a_signal_that_interrupts_the_publisher_while_it_waits_is_heard(tmp_path):
+    """An event that waits has a lock, for a moment."""
+    ran = subprocess.run([sys.executable, "-c", IN_ITS_LOCK, "publish", tmp_path / "o", "--group",
+                          "g", "--quiet"], capture_output=True, text=True, timeout=PATIENCE,
+                         check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "0 messages published\n", "")
 
 
 def test_a_publisher_stopped_within_a_batch_leaves_and_the_next_one_continues(tmp_path, publisher):

@@ -146,13 +146,13 @@ class Campaign:
                 thread.start()
             try:
                 while (any(thread.is_alive() for thread in threads) and self._failed is None
-                       and not interrupted.is_set()):
+                       and not interrupted):
                     with self._lock:
                         self._lock.wait(POLL_INTERVAL)
                     self._cancel_late()
             finally:
                 self._stop(threads)
-        if interrupted.is_set():
+        if interrupted:
             raise KeyboardInterrupt
         if self._failed is not None:
             raise self._failed
@@ -296,14 +296,15 @@ def summary_of(error: Exception) -> str:
 
 
 @contextmanager
-def sigint_deferred() -> Iterator[threading.Event]:
-    """Let Ctrl-C only set an event. Otherwise it could interrupt a call to Spark's JVM
-    in the middle; then the connection is broken, and no job could be cancelled."""
-    interrupted = threading.Event()
+def sigint_deferred() -> Iterator[list[int]]:
+    """Let Ctrl-C only be noted in a list. Otherwise it could interrupt a call to
+    Spark's JVM in the middle; then the connection is broken, and no job could be
+    cancelled."""
+    interrupted: list[int] = []
     if threading.current_thread() is not threading.main_thread():   # gets no signals
         yield interrupted
         return
-    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupted.append(number))
     try:
         yield interrupted
     finally:

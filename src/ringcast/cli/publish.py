@@ -3,6 +3,7 @@ exactly once."""
 
 import signal
 import threading
+from _thread import start_new_thread
 from pathlib import Path
 from typing import Annotated
 
@@ -64,7 +65,7 @@ def publish_command(
 
     def end(number: int, _: object) -> None:
         stopped_by.append(number)
-        stop.set()
+        start_new_thread(stop.set, ())      # takes a lock that this thread may hold in stop.wait()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)

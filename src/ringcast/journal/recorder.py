@@ -7,6 +7,7 @@ journal goes, and they continue from there. No message is lost or written twice.
 
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -131,8 +132,9 @@ def connected(channel: Channel) -> Iterator[None]:
 
 def close_soon(channel: Channel, *, leave: bool = True) -> None:
     """Close the channel from a thread of its own, because a signal handler must not
-    wait. The recording ends after the messages that are delivered already."""
-    threading.Thread(target=channel.close, kwargs={"leave": leave}, daemon=True).start()
+    wait: so it takes no lock to start it. The recording ends after the messages that
+    are delivered already."""
+    start_new_thread(channel.close, (), {"leave": leave})
 
 
 def close_when_alone(channel: Channel, view: View) -> None:

@@ -76,8 +76,9 @@ class Publisher:
     is sent before they are there, and no row is finished without their acks. Without
     any, at least one other member must take the rows. `keep_parts` is in seconds, see
     OwnedOutbox.sweep. `on_progress` is called after each write of the ledger, with the
-    number of rows that were acknowledged in this run. Set `stop`, from any thread or a
-    signal handler, to end run(): it waits a moment for the acks of what was sent.
+    number of rows that were acknowledged in this run. Set `stop`, from any other thread
+    than that of run(), to end run(): it waits a moment for the acks of what was sent.
+    (A signal handler that sets an Event may wait for ever for what it interrupted.)
     """
 
     def __init__(self, outbox: OwnedOutbox, name: str, join: Join, stop: threading.Event, *,

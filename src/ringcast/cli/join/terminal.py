@@ -5,8 +5,8 @@ import os
 import select
 import signal
 import sys
-import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -45,7 +45,7 @@ class Terminal:
         def stop(number: int, _: object) -> None:
             self.ended_by = self.ended_by or number
             patience = MOMENT if number == signal.SIGINT else PATIENCE
-            threading.Thread(target=channel.close, args=(patience,), daemon=True).start()
+            start_new_thread(channel.close, (patience,))        # takes no lock in a handler
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
