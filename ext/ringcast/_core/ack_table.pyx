@@ -21,7 +21,9 @@ cdef class AckTable:
     caller checks that nobody acks more than was sent. Wrong types raise TypeError,
     numbers out of range ValueError; both leave the table as it was.
 
-    *Threads.* One thread at a time may call: the one that takes a turn of the layer.
+    *Threads.* One thread at a time changes it: the one that takes a turn of the layer.
+    Any thread may ask for `slowest` meanwhile: each call is one step, under the GIL or
+    in a critical section of this object.
     """
 
     cdef dict acks
@@ -31,6 +33,7 @@ cdef class AckTable:
         self.low = to_uint64(seqno, "seqno")
         self.acks = dict.fromkeys(members, self.low)
 
+    @cython.critical_section
     def ack(self, member, seqno):
         """Note that a member has everything up to `seqno`.
 
@@ -46,6 +49,7 @@ cdef class AckTable:
         self.acks[member] = seqno
         return before == self.low and self.take_minimum()
 
+    @cython.critical_section
     def add(self, member, seqno):
         """Count a new member, which has everything up to `seqno`.
 
@@ -59,6 +63,7 @@ cdef class AckTable:
             self.low = start
         self.acks[member] = seqno
 
+    @cython.critical_section
     def remove(self, member):
         """Stop counting a member.
 
@@ -85,6 +90,7 @@ cdef class AckTable:
         return self.low if self.acks else None
 
     @property
+    @cython.critical_section
     def slowest(self):
         """The member whose ack is the minimum; of several, the one counted longest.
 

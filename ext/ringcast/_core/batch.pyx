@@ -165,7 +165,11 @@ cdef class Skipped(Batch):
 
 @cython.final
 cdef class _Messages:
-    """An iterator over a batch, which makes each Message when it is asked for it."""
+    """An iterator over a batch, which makes each Message when it is asked for it.
+
+    *Threads.* One at a time. `at` is read once in a call, so that without the GIL two
+    threads may get the same message, but nothing behind the last one.
+    """
 
     cdef Batch batch
     cdef Py_ssize_t at
@@ -182,18 +186,19 @@ cdef class _Messages:
         return len(self.batch.payloads) - self.at
 
     def __next__(self):
-        if self.at >= len(self.batch.payloads):
+        cdef Py_ssize_t at = self.at
+        if at >= len(self.batch.payloads):
             raise StopIteration
         cdef Message message = Message.__new__(Message)
         message.sender = self.batch.sender
-        message.seqno = self.batch.first + <uint64_t> self.at
-        message.payload = self.batch.payloads[self.at]
+        message.seqno = self.batch.first + <uint64_t> at
+        message.payload = self.batch.payloads[at]
         message.dest = self.batch.dest
         message.bits = self.batch.bits
         message.sent_at = 0
         if self.batch.stamps is not None:
-            memcpy(&message.sent_at, PyBytes_AS_STRING(self.batch.stamps) + 8 * self.at, 8)
-        self.at += 1
+            memcpy(&message.sent_at, PyBytes_AS_STRING(self.batch.stamps) + 8 * at, 8)
+        self.at = at + 1
         return message
 
 

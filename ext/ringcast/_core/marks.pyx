@@ -16,14 +16,35 @@ from ringcast._core.window cimport Window
 cdef class Marks:
     """The flags of those messages of one window that have any.
 
-    *Threads.* Each call is one step under the GIL.
+    *Threads.* Each call is one step, as those of the window are. A SendWindow, into
+    which several threads push, is the `owner` of its marks: their dict is touched only
+    in a critical section of its window. Otherwise a push would have to wait for the
+    dict, and would let others into the section meanwhile. Marks without an owner are
+    for one thread at a time.
     """
 
-    def __cinit__(self):
+    def __cinit__(self, Window owner=None):
         self.flags = {}
+        self.owner = owner
+
+    cdef object guard(self):
+        """Return whose critical section a call needs."""
+        return self if self.owner is None else self.owner
 
     def __len__(self):
         return len(self.flags)
+
+    def copy(self):
+        """Return marks of the same messages, without an owner."""
+        cdef Marks other = Marks()
+        with cython.critical_section(self.guard()):
+            other.flags = self.flags.copy()
+        return other
+
+    cdef uint16_t get(self, uint64_t seqno):
+        """Return the flags of a message, without being in the section."""
+        with cython.critical_section(self.guard()):
+            return self.of(seqno)
 
     cdef uint16_t of(self, uint64_t seqno):
         """Return the flags of a message; 0 for most."""
@@ -67,6 +88,10 @@ cdef class Marks:
         the flags, because it may have to repeat the messages; there, messages with
         DONT_LOOPBACK are left out.
         """
+        with cython.critical_section(self.guard()):
+            return self.c_split(first, payloads, own)
+
+    cdef list c_split(self, uint64_t first, list payloads, bint own):
         cdef uint64_t seqno = first
         cdef uint16_t flags
         cdef list batches = []
@@ -88,6 +113,10 @@ cdef class Marks:
 
     def forget(self, uint64_t low):
         """Forget the flags of a sender's messages up to `low`, which are freed."""
+        with cython.critical_section(self.guard()):
+            self.c_forget(low)
+
+    cdef int c_forget(self, uint64_t low) except -1:
         cdef list gone = []
         for seqno in self.flags:                        # in the order of sending
             if <int64_t> (<uint64_t> seqno - low) > 0:
@@ -95,3 +124,4 @@ cdef class Marks:
             gone.append(seqno)
         for seqno in gone:
             del self.flags[seqno]
+        return 0

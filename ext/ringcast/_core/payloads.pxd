@@ -6,11 +6,14 @@ from libc.stdint cimport uint64_t
 cdef extern from *:
     """
     #ifdef Py_GIL_DISABLED
-    #define RINGCAST_IS_LAST(item) 0
+    #define RINGCAST_USES_AGAIN 0
     #else
-    #define RINGCAST_IS_LAST(item) (Py_REFCNT(item) == 1)
+    #define RINGCAST_USES_AGAIN 1
     #endif
+    #define RINGCAST_IS_LAST(item) (RINGCAST_USES_AGAIN && Py_REFCNT(item) == 1)
     """
+    # Whether there are shelves. Not in a Python without the GIL.
+    const bint USES_AGAIN "RINGCAST_USES_AGAIN"
     # Whether this reference to an object is the only one. Never, in a Python without
     # the GIL: another thread may just be making one.
     bint is_last "RINGCAST_IS_LAST"(PyObject *)

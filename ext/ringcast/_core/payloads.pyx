@@ -60,7 +60,7 @@ cdef Shelf *shelf_for(Py_ssize_t size) noexcept:
 
 cdef bytes make_payload(const char *raw, Py_ssize_t size):
     cdef Shelf *shelf = shelf_for(size)
-    if size < SMALLEST:
+    if not USES_AGAIN or size < SMALLEST:
         return PyBytes_FromStringAndSize(raw, size)
     if shelf.size != size:
         clear(shelf)
@@ -90,6 +90,8 @@ cdef bytes refilled(PyObject *item, const char *raw, Py_ssize_t size):
 
 cdef void shelve(PyObject **items, uint64_t count) noexcept:
     cdef uint64_t k
+    if not USES_AGAIN:
+        return
     for k in range(count):              # what was kept for long has left the caches
         prefetch(items[k])
     for k in range(count):

@@ -13,6 +13,7 @@ socket takes datagrams any more.
 import os
 import socket
 
+cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -262,9 +263,11 @@ cdef class Receiver:
 
     *Threads.* One thread at a time is inside `receive` (a second gets RuntimeError);
     the same thread calls `refused`.
-    Any thread may call `wake` and `close` and read the counters: these, and the flags
-    `receiving` and `woken`, change only with the GIL held. `receive` counts without the
-    GIL in the intake, and adds that to the counters when it has the GIL again.
+    Any thread may call `wake` and `close` and read the counters. The flags `receiving`
+    and `woken` change only with the GIL held, or in a Python without it in a critical
+    section of this object. The counters are the receiving thread's: `receive` counts
+    without the GIL in the intake, and adds that to the counters when it has the GIL
+    again.
     """
 
     cdef Intake intake
@@ -375,6 +378,7 @@ cdef class Receiver:
         finally:
             self.leave()
 
+    @cython.critical_section
     cdef int enter(self) except -1:
         """Take the place of the one thread inside receive(), or raise."""
         if self.closed:
@@ -394,7 +398,7 @@ cdef class Receiver:
         cdef int count = -EINTR
         while count == -EINTR:
             PyErr_CheckSignals()
-            if self.woken:
+            if self.is_woken():
                 wait = 0
             elif wait != FOR_EVER:
                 wait = max(deadline - monotonic_ns(), 0)
@@ -403,6 +407,10 @@ cdef class Receiver:
         if count < 0:
             raise OSError(-count, os.strerror(-count))
         return count
+
+    @cython.critical_section
+    cdef bint is_woken(self) noexcept:
+        return self.woken
 
     cdef list take(self, int count):
         """Make views of what the last read put into the slots, and count it."""
@@ -425,6 +433,7 @@ cdef class Receiver:
         self.datagrams += <uint64_t>len(datagrams)
         return datagrams
 
+    @cython.critical_section
     cdef void leave(self) noexcept:
         """Leave receive(): answer every wake() so far, and empty the eventfd."""
         cdef uint64_t wakes = 0
@@ -456,6 +465,7 @@ cdef class Receiver:
         self.intake.refusals = 0
         return found
 
+    @cython.critical_section
     def wake(self):
         """Make `receive` return at once: the call that waits now, else the next one.
 
@@ -468,6 +478,7 @@ cdef class Receiver:
         if self.receiving:
             eventfd_write(self.event, 1)
 
+    @cython.critical_section
     def close(self):
         """Give the eventfd back. A second call does nothing.
 

@@ -48,7 +48,8 @@ cdef class SendWindow:
     not fit it is LARGE.
 
     *Threads.* Any number of threads may push. One at a time may frame, beside them.
-    Each call is one step under the GIL.
+    Each call is one step: under the GIL, or in a Python without it in a critical
+    section of the window `ring`.
     """
 
     cdef readonly Window ring
@@ -70,7 +71,7 @@ cdef class SendWindow:
                              f"{OVERHEAD + 1} to {LARGEST}")
         self.ring = window
         self.largest = datagram - OVERHEAD
-        self.marks = Marks()
+        self.marks = Marks(window)
         self.stamps = Stamps()
         self.sent = self.stamped = window.c_hr()
         self.waiting = 0
@@ -94,12 +95,16 @@ cdef class SendWindow:
         for anything but bytes, which leaves the window as it was.
         """
         cdef Py_ssize_t size
-        cdef Py_ssize_t before = self.waiting
         if not PyBytes_CheckExact(payload):
             refuse(payload)
         size = PyBytes_GET_SIZE(payload)
         if size > self.largest:
             return LARGE
+        with cython.critical_section(self.ring):
+            return self.c_push(payload, size, flags)
+
+    cdef inline int c_push(self, object payload, Py_ssize_t size, uint16_t flags) except -1:
+        cdef Py_ssize_t before = self.waiting
         if self.closed or not self.ring.c_send(payload):
             return FULL
         if flags:
@@ -116,13 +121,17 @@ cdef class SendWindow:
         It ends earlier if a payload is LARGE or finds no room. With `start` 0 all
         payloads are checked first: a wrong one raises as in push(), and none is taken.
         """
+        with cython.critical_section(self.ring, payloads):
+            return self.c_push_many(payloads, start, flags)
+
+    cdef uint64_t c_push_many(self, list payloads, Py_ssize_t start, uint16_t flags) except? 0:
         cdef PyObject **items = list_items(<PyObject *>payloads)
         cdef Py_ssize_t waiting = self.waiting, end = start, size, k
         cdef uint64_t taken
         if start == 0:
-            for payload in payloads:
-                if not PyBytes_CheckExact(payload):
-                    refuse(payload)
+            for k in range(len(payloads)):
+                if not is_plain_bytes(items[k]):
+                    refuse(<object>items[k])
         while end < len(payloads) and is_plain_bytes(items[end]):
             size = <Py_ssize_t>bytes_size(items[end])
             if size > self.largest:
@@ -147,12 +156,17 @@ cdef class SendWindow:
     def stamp(self, int64_t now):
         """Set the send time of all messages that have none: `now`, nanoseconds since
         1970."""
+        with cython.critical_section(self.ring):
+            self.c_stamp(now)
+
+    cdef int c_stamp(self, int64_t now) except -1:
         cdef uint64_t low = self.ring.c_low()
         cdef uint64_t last = self.ring.c_hr()
         cdef uint64_t before = max_seqno(self.stamped, low)
         if <int64_t> (last - before) > 0:
             self.stamps.c_fill(low, before + 1, last - before, now)
             self.stamped = last
+        return 0
 
     def frame(self, bytes prefix not None, bint full_only=False, uint64_t most=0, int64_t now=0):
         """Write the waiting messages into data datagrams, oldest first; return these.
@@ -162,14 +176,18 @@ cdef class SendWindow:
         the runs, and begins with the header. Messages without a send time get `now`
         (see stamp).
         """
+        check_prefix(prefix)
+        with cython.critical_section(self.ring):
+            return self.c_frame(prefix, full_only, most, now)
+
+    cdef list c_frame(self, bytes prefix, bint full_only, uint64_t most, int64_t now):
         cdef uint64_t seqno = self.next_to_frame()
         cdef uint64_t last = self.ring.c_hr()
         cdef uint64_t before
         cdef Py_ssize_t waited = 0
         cdef bytes datagram
         cdef list datagrams = []
-        check_prefix(prefix)
-        self.stamp(now)
+        self.c_stamp(now)
         while <int64_t> (last - seqno) >= 0 and (not full_only or self.waiting >= self.full):
             before = seqno
             datagram = pack_next(self.ring, self.marks, self.stamps, &seqno, last, self.bundle,
@@ -188,8 +206,9 @@ cdef class SendWindow:
 
     def skip(self):
         """Count what waits as sent: nobody needs it over the network."""
-        self.sent = max_seqno(self.ring.c_hr(), self.ring.c_low())
-        self.waiting = 0
+        with cython.critical_section(self.ring):
+            self.sent = max_seqno(self.ring.c_hr(), self.ring.c_low())
+            self.waiting = 0
 
     cdef uint64_t next_to_frame(self) noexcept:
         return max_seqno(self.sent, self.ring.c_low()) + 1
@@ -200,10 +219,11 @@ cdef class SendWindow:
         Messages that are not framed yet stay, because the stream of a member that joins
         now begins after `sent`.
         """
-        freed = self.ring.c_stable(min_seqno(seqno, self.sent))
-        if self.marks.flags:
-            self.marks.forget(self.ring.c_low())
-        return freed
+        with cython.critical_section(self.ring):
+            freed = self.ring.c_stable(min_seqno(seqno, self.sent))
+            if self.marks.flags:
+                self.marks.c_forget(self.ring.c_low())
+            return freed
 
     def acknowledged(self, uint64_t seqno):
         """Take out and free messages up to `seqno`, and forget their flags.
@@ -211,25 +231,28 @@ cdef class SendWindow:
         For a window whose messages this member does not deliver to itself. Messages
         that are not framed yet stay. Returns how many were freed.
         """
-        cdef uint64_t low = self.ring.c_low()
-        cdef int64_t freed = <int64_t> (min_seqno(seqno, self.sent) - low)
-        if freed <= 0:
-            return 0
-        self.ring.remove_many(freed)
-        if self.marks.flags:
-            self.marks.forget(self.ring.c_low())
-        return freed
+        cdef int64_t freed
+        with cython.critical_section(self.ring):
+            freed = <int64_t> (min_seqno(seqno, self.sent) - self.ring.c_low())
+            if freed <= 0:
+                return 0
+            self.ring.take_many(<uint64_t>freed, True)
+            if self.marks.flags:
+                self.marks.c_forget(self.ring.c_low())
+            return freed
 
     def close(self):
         """Refuse every push from now on.
 
         What was taken stays until it is acknowledged.
         """
-        self.closed = True
+        with cython.critical_section(self.ring):
+            self.closed = True
 
     def reopen(self):
         """Take messages again after close()."""
-        self.closed = False
+        with cython.critical_section(self.ring):
+            self.closed = False
 
 
 cdef class SendPort:
@@ -239,6 +262,10 @@ cdef class SendPort:
     does what push() left to do, and `_send_otherwise(payload, dest, flags, timeout)`,
     which sends if there is no open window yet, and judges all unusual arguments.
     `_try_otherwise(payload, dest, flags)` does all of this for try_send().
+
+    *Threads.* Any number of threads may send. `everybody` is set before there are any.
+    The other attributes change together, in one step: under the GIL, or in a Python
+    without it in a critical section of this object.
     """
 
     cdef SendWindow everybody
@@ -252,15 +279,18 @@ cdef class SendPort:
         self.ports = {}
         self.last_dest = None
 
+    @cython.critical_section
     def _remember_port(self, dest, SendWindow window not None):
         """Send messages to `dest` through this window from now on."""
         self.ports[dest] = window
 
+    @cython.critical_section
     def _forget_port(self, dest):
         """Forget the window to `dest`: the next send asks for it again."""
         self.ports.pop(dest, None)
         self.last_dest = None
 
+    @cython.critical_section
     def _forget_ports(self):
         """Forget the windows to all members, and return them."""
         cdef list windows = list(self.ports.values())
@@ -325,9 +355,13 @@ cdef class SendPort:
     cdef SendWindow window_to(self, dest):
         """Return the open window to `dest`; None if there is none, or no such
         member."""
-        cdef SendWindow window
         if dest is None:
             return self.everybody
+        with cython.critical_section(self):
+            return self.port_to(dest)
+
+    cdef inline SendWindow port_to(self, dest):
+        cdef SendWindow window
         if dest is self.last_dest:
             return self.last_window
         try:

@@ -9,6 +9,7 @@ descriptor, an oversized datagram) is raised.
 
 import os
 
+cimport cython
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.errno cimport EAGAIN, EBADF, EINTR, EINVAL, EIO, ENOBUFS, ENOTSOCK, EOPNOTSUPP, errno
@@ -188,8 +189,8 @@ cdef class Sender:
     network sees no difference.
 
     *Threads.* Several threads may run `send_many` at once, each call with its own
-    headers. The counters change only with the GIL held. Batches of different threads
-    may interleave.
+    headers. The counters change only with the GIL held, or in a Python without it in a
+    critical section of this object. Batches of different threads may interleave.
     """
 
     cdef int fd
@@ -251,6 +252,7 @@ cdef class Sender:
             raise OSError(failure, os.strerror(failure))
         return box.sent
 
+    @cython.critical_section
     cdef void count(self, const Outbox *box, uint64_t unknown) noexcept:
         """Add one call to the counters."""
         self.calls += 1

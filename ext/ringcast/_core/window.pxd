@@ -32,8 +32,9 @@ cdef struct Words:                # where a window keeps its numbers
 cdef class Window:
     cdef object tracked           # always None: it makes Cython tell the collector of the class
 
-    # The caller holds the GIL in all of these. References to items that are passed in,
-    # or returned by peek() and c_held(), are borrowed. No item is None.
+    # The caller holds the GIL in all of these, or in a Python without it a critical
+    # section of the window. References to items that are passed in, or returned by
+    # peek() and c_held(), are borrowed. No item is None.
 
     # What each kind of window does in its own way:
     cdef Words words(self) noexcept
@@ -62,6 +63,8 @@ cdef class Window:
 
     # What they have in common:
     cdef bint c_send(self, object item) except -1           # False: no room, no seqno taken
+    cdef uint64_t send_from(self, list items, uint64_t begin) except? 0     # see send_many()
+    cdef list take_many(self, uint64_t most, bint nullify)                  # see remove_many()
     cdef uint64_t c_low(self) noexcept
     cdef uint64_t c_hd(self) noexcept
     cdef uint64_t c_hr(self) noexcept

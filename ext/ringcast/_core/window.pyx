@@ -11,6 +11,7 @@ RingBuffer and SeqnoTable derive from it and keep the items. A method here reads
 arguments, calls one of their functions (window.pxd), and makes its result.
 """
 
+cimport cython
 from cpython.list cimport PyList_GET_SIZE, PyList_New
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
@@ -70,10 +71,11 @@ cdef class Window:
     ValueError; both leave the window as it was. A window is filled either by add() (at
     a receiver) or by send() (at a sender).
 
-    *Threads.* Any thread may call any method: each call is one step under the GIL. Only
-    finalisers of released items run in the middle of a call, after LOW has moved; they
-    may call the window back. If two threads deliver, they must put their deliveries in
-    order themselves.
+    *Threads.* Any thread may call any method: each call is one step. The GIL sees to
+    that; in a Python without it, a critical section of the window, and of the list that
+    is passed. Only finalisers of released items run in the middle of a call, after LOW
+    has moved; they may call the window back. If two threads deliver, they must put
+    their deliveries in order themselves.
     """
 
     def __cinit__(self):
@@ -82,6 +84,7 @@ cdef class Window:
 
     # --- adding
 
+    @cython.critical_section
     def add(self, seqno, item):
         """Store an item under its seqno.
 
@@ -96,10 +99,13 @@ cdef class Window:
         Returns how many of them were new and had room.
         """
         cdef uint64_t first = to_uint64(first_seqno, "first_seqno")
-        cdef uint64_t count = <uint64_t>PyList_GET_SIZE(items)
-        check_items(items, 0, count)
-        return self.c_add_run(first, list_items(<PyObject *>items), count)
+        cdef uint64_t count
+        with cython.critical_section(self, items):
+            count = <uint64_t>PyList_GET_SIZE(items)
+            check_items(items, 0, count)
+            return self.c_add_run(first, list_items(<PyObject *>items), count)
 
+    @cython.critical_section
     def announce(self, seqno):
         """Raise HR to the seqno up to which the sender has sent; return HR.
 
@@ -114,6 +120,7 @@ cdef class Window:
 
     # --- sending
 
+    @cython.critical_section
     def send(self, item):
         """Take the next seqno and store the item under it, in one step.
 
@@ -127,8 +134,12 @@ cdef class Window:
 
         Their seqnos begin with next_seqno. Items that have no room are not checked.
         """
-        cdef uint64_t size = <uint64_t>PyList_GET_SIZE(items), sent
         cdef uint64_t begin = to_uint64(start, "start")
+        with cython.critical_section(self, items):
+            return self.send_from(items, begin)
+
+    cdef uint64_t send_from(self, list items, uint64_t begin) except? 0:
+        cdef uint64_t size = <uint64_t>PyList_GET_SIZE(items), sent
         if begin > size:
             raise ValueError(f"start is {begin}, but there are {size} items; pass at most that")
         cdef Words at = self.words()
@@ -143,6 +154,7 @@ cdef class Window:
 
     # --- delivering
 
+    @cython.critical_section
     def remove(self, bint nullify=True):
         """Return the next item in order, or None at a gap.
 
@@ -164,6 +176,10 @@ cdef class Window:
         They are at most `limit`; 0 is no limit.
         """
         cdef uint64_t most = to_uint64(limit, "limit")
+        with cython.critical_section(self):
+            return self.take_many(most, nullify)
+
+    cdef list take_many(self, uint64_t most, bint nullify):
         cdef uint64_t count = self.c_ready(most if most else self.words().capacity)
         cdef list out = PyList_New(<Py_ssize_t>count)
         # PyList_New may start a collection, and a finaliser may remove items: then
@@ -173,6 +189,7 @@ cdef class Window:
 
     # --- freeing
 
+    @cython.critical_section
     def stable(self, seqno):
         """Free all seqnos up to min(seqno, HD) and move LOW there; return how many.
 
@@ -181,6 +198,7 @@ cdef class Window:
         """
         return self.c_stable(to_uint64(seqno, "seqno"))
 
+    @cython.critical_section
     def close(self):
         """Release all items, for good. A second call does nothing.
 
@@ -191,12 +209,14 @@ cdef class Window:
 
     # --- looking
 
+    @cython.critical_section
     def get(self, seqno):
         """Return the item of a seqno, to send it again; None if the window has it
         not."""
         cdef PyObject *value = self.peek(to_uint64(seqno, "seqno"))
         return None if value == NULL else <object>value
 
+    @cython.critical_section
     def missing(self, limit=0, upto=None):
         """List the gaps among HD+1..min(HR, upto) as pairs (first, last), oldest first.
 
@@ -217,6 +237,7 @@ cdef class Window:
         return (f"<{type(self).__name__} low={self.low} hd={self.hd} hr={self.hr} "
                 f"capacity={self.capacity}>")
 
+    @cython.critical_section
     def __len__(self):
         """Count the items that the window holds, delivered or not."""
         cdef PyObject **slots = NULL
@@ -228,6 +249,7 @@ cdef class Window:
         return total
 
     @property
+    @cython.critical_section
     def nbytes(self):
         """The bytes of payload that the window holds."""
         cdef Words at = self.words()
@@ -276,6 +298,7 @@ cdef class Window:
         return load_relaxed(self.words().max_bytes)
 
     @max_bytes.setter
+    @cython.critical_section
     def max_bytes(self, value):
         cdef Words at = self.words()
         cdef uint64_t bound = to_uint64(value, "max_bytes")
@@ -285,6 +308,7 @@ cdef class Window:
         at.max_bytes[0] = bound
 
     @property
+    @cython.critical_section
     def num_missing(self):
         """The number of seqnos missing between HD and HR."""
         cdef uint64_t first = self.c_hd() + 1, last = self.c_hr(), end = last, total = 0

@@ -294,8 +294,9 @@ cdef class Arrivals:
                 others.append(batch)
                 continue
             stamps.c_fill(low, batch.first, <uint64_t> len(batch.payloads), batch.stamp)
-            added += ring.c_add_run(batch.first, list_items(<PyObject *> batch.payloads),
-                                    <uint64_t> len(batch.payloads))
+            with cython.critical_section(ring):
+                added += ring.c_add_run(batch.first, list_items(<PyObject *> batch.payloads),
+                                        <uint64_t> len(batch.payloads))
         self.batches = others
         return added
 
@@ -575,6 +576,13 @@ def pack(Window ring not None, Marks marks not None, Stamps stamps not None, lis
     messages in them). Looking takes one step for each seqno from first to last, so clip
     the ranges to the window first.
     """
+    check_prefix(prefix)
+    with cython.critical_section(ring):
+        return pack_ranges(ring, marks, stamps, ranges, limit, prefix, budget)
+
+
+cdef tuple pack_ranges(Window ring, Marks marks, Stamps stamps, list ranges, Py_ssize_t limit,
+                       bytes prefix, Py_ssize_t budget):
     cdef uint64_t seqno = 0
     cdef uint64_t last = 0
     cdef uint64_t total = 0
@@ -582,7 +590,6 @@ def pack(Window ring not None, Marks marks not None, Stamps stamps not None, lis
     cdef Py_ssize_t count
     cdef Plan plan
     cdef list datagrams = []
-    check_prefix(prefix)
     begin(&plan, prefix)
     for seqno, last in ranges:
         while <int64_t> (last - seqno) >= 0 and spent + plan.used - len(prefix) < budget:

@@ -51,7 +51,7 @@ cdef int list_run(list runs, const Run *run, const uint8_t *datagram, Marks mark
         runs.append((first, run.count, flags, run.size, run.sent_at, at))
         return 0
     for k in range(run.count):
-        other = run.flags | (marks.of(run.first + k) if marked else 0)
+        other = run.flags | (marks.get(run.first + k) if marked else 0)
         if k and (other != flags or flags & FRAGMENT):
             runs.append((first, run.first + k - first, flags, size, run.sent_at, at))
             first, at, size = run.first + k, at + <Py_ssize_t> size, 0

@@ -490,10 +490,8 @@ class Multicast(Rules):
         window, low = self.send_window, self.send_window.ring.low
         start = later(low, cut) if precedes(low, window.sent) else low
         behind = [(start + step + 1) % MODULUS for step in range((window.sent - start) % MODULUS)]
-        marks = Marks()
-        marks.flags.update(window.marks.flags)
         payloads = [payload for seqno in behind if (payload := window.ring.get(seqno)) is not None]
-        runs = marks.split((start + 1) % MODULUS, payloads)
+        runs = window.marks.copy().split((start + 1) % MODULUS, payloads)
         return as_sent(runs, window.stamps, self.local, None, self.view_id)
 
     def view(self, view: View, now: Instant) -> None:
