@@ -86,6 +86,7 @@ def test_the_state_and_the_messages_after_it_fit(replicas, stack):
 def test_the_state_comes_before_the_first_view_and_is_taken_before_it(replicas):
     old, new = replicas("old", "new")
     view = new.channel.view.id
+    wait_for(lambda: len(new.calls) > 1)            # connect() may return between these two calls
     assert new.calls == ["state", view]
     wait_for(lambda: old.calls[-1] == view)         # its application may see it later than new's
     assert old.calls[-2:] == ["request", view]

@@ -3,8 +3,10 @@ needed."""
 
 import gc
 import signal
+import sysconfig
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
 
@@ -316,6 +318,8 @@ class Deaf:
         pass
 
 
+@pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"),
+                    reason="without the GIL the collector never runs inside an allocation")
 def test_a_bell_rings_while_the_garbage_collector_lets_others_come_and_go():
     bell, allocated = LockFreeCondition(), []
 
@@ -358,3 +362,31 @@ def test_rings_before_an_alarm_is_heard_count_as_one():
     began = time.monotonic()
     alarm.sleep(0.01)
     assert time.monotonic() - began >= 0.01
+
+
+def test_an_inbox_is_asked_for_news_while_others_take_and_finish():
+    finished = []
+    inbox = Inbox(lambda condition, by: None, finished.extend, lambda: None, lambda: 1, set())
+    over = threading.Event()
+
+    def take():
+        taken = []
+        for number in range(3_000):
+            inbox.put([Batch(A, number + 1, [b"x"])])
+            while not inbox.take_some(taken):
+                pass
+            inbox.mark_finished(taken.pop())
+
+    def ask():
+        asked = 0
+        while not over.is_set():
+            inbox.has_news()
+            asked += 1
+        return asked
+
+    with ThreadPoolExecutor(3) as pool:
+        asking = [pool.submit(ask) for _ in range(2)]
+        pool.submit(take).result()
+        over.set()
+        assert all(each.result() for each in asking)
+    assert [batch.first for batch in finished] == list(range(1, 3_001))

@@ -66,7 +66,9 @@ class Driver:
         self.poller = Poller(self.poll, self.transport.wake)
         self.finished: deque[list[Batch]] = deque()     # what the application has finished
         self._wakes_at: Instant = 0                 # when the polling thread's sleep ends; 0: awake
-        self._is_turn_requested = False             # there is work that no deadline tells of
+        # The last request for a turn that no deadline tells of, and the last that the
+        # polling thread has seen. Each has one writer at a time, so that none is lost.
+        self._request = self._answered = object()
 
     def clocks(self) -> tuple[int, int]:
         """Return the time, and the wall time by the same clock, in nanoseconds."""
@@ -164,7 +166,9 @@ class Driver:
             polling = False
             if (owner := self._owner()) is None:
                 return False
-            due, self._wakes_at, self._is_turn_requested = self._wakes_at, 0, False
+            request = self._request
+            due = self._wakes_at if request is self._answered else 0
+            self._wakes_at, self._answered = 0, request
             self.run_in_turn(partial(self._take_turn, *came, due))
             del owner
         except BaseException as error:
@@ -202,7 +206,7 @@ class Driver:
         """
         self._wakes_at = FOREVER
         until = FOREVER
-        if self.finished or self._is_turn_requested:
+        if self.finished or self._request is not self._answered:
             until = 0
         elif (deadline := self.endpoint.deadline()) is not None:
             until = deadline
@@ -221,5 +225,5 @@ class Driver:
     def request_turn(self) -> None:
         """See that a turn begins after now, whether the polling thread sleeps or is
         just about to."""
-        self._is_turn_requested = True
+        self._request = object()
         self.request_turn_by(0)

@@ -13,7 +13,6 @@ compiled step, and the Outstanding has its place in the order before it holds an
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, islice, repeat
@@ -152,7 +151,7 @@ class Inbox:
         """Make what threads share: at first, and again in a forked child."""
         self._queue: SimpleQueue[list[Batch]] = SimpleQueue()
         self._ended = False
-        self._outstanding: deque[Outstanding] = deque()     # in the order of taking
+        self._outstanding: list[Outstanding] = []   # in the order of taking
         self._lent: Outstanding | None = None   # what receive() hands out of
         self._take_lock = threading.Lock()      # makes that the order of delivery as well
         self._finish_lock = threading.Lock()    # guards changes of `_outstanding`
@@ -266,7 +265,7 @@ class Inbox:
         return last_view is not None and view is not None and view > last_view
 
     def _first_with_rest(self) -> Outstanding | None:
-        for each in self._outstanding.copy():
+        for each in self._outstanding.copy():   # one step; of a deque it would be many
             if each.state == Outstanding.HAS_REST:
                 return each
         return None
@@ -404,7 +403,7 @@ class Inbox:
             while last and outstanding[last - 1].state == Outstanding.ABANDONED:
                 last -= 1
             for _ in range(last):
-                self._finish(outstanding.popleft().batches)
+                self._finish(outstanding.pop(0).batches)
 
 
 def deadline(timeout: Instant | None) -> Instant | None:
