@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ext/ringcast/_core/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove faults perf bench tsan asan ubsan fuzz wheels clean
+.PHONY: help demo test prove faults perf bench tsan asan ubsan fuzz wheels nogil clean
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -47,6 +47,9 @@ fuzz: $(VENV)/fuzz.stamp        ## fuzz the decoder, whole stacks and the bytes 
 
 wheels: $(VENV)/wheels.stamp    ## build and check an sdist and manylinux wheels, in dist; PYTHONS="/path/of/python3.12" for some
 	PYTHONS="$(PYTHONS)" $(BIN)/python packaging/wheels.py
+
+nogil:          ## run the tests of the core, of the channel and of many threads without the GIL; NOGIL_PYTHON="/path/of/python3.14t" to choose one
+	NOGIL_PYTHON="$(NOGIL_PYTHON)" $(PYTHON) packaging/nogil.py
 
 .PHONY: docs
 docs: $(VENV)/docs.stamp        ## build the documents as a site, build/docs/index.html

@@ -38,6 +38,7 @@ DIRECTIVES = {
     "cdivision": True,
     "initializedcheck": False,
     "auto_pickle": False,
+    "freethreading_compatible": True,   # docs/free-threading.md says why
     "warn.unused": True,
     "warn.maybe_uninitialized": True,
 }

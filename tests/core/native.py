@@ -18,7 +18,7 @@ def build() -> ModuleType:
     source = Path(__file__).with_name("native_ring.pyx")
     extension = Extension("native_ring", [str(source)], include_dirs=[str(CORE / "ringcast/_core")])
     extensions = cythonize([extension], include_path=[str(CORE)], build_dir=folder, force=True,
-                           quiet=True)
+                           quiet=True, compiler_directives={"freethreading_compatible": True})
     command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib = command.build_temp = folder
     command.ensure_finalized()
