@@ -21,7 +21,8 @@ NAMES = ("python3.14t", "python3.13t")
 SOURCES = ("python3.14", "python3.13")          # of Debian, the one that is wanted most first
 SUITES = "testing unstable stable"
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
-ASK = "import sys, sysconfig; print(sysconfig.get_config_var('Py_GIL_DISABLED'), sys.version_info[1])"
+ASK = ("import sys, sysconfig; "
+       "print(sysconfig.get_config_var('Py_GIL_DISABLED'), sys.version_info[1])")
 MSGSPEC_FROM = 14                               # the first minor version that it supports
 
 CORE = ["tests/core", "-m", "not prove"]

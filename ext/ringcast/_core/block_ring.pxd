@@ -397,7 +397,7 @@ cdef inline uint64_t free_wanted(Ring *r, uint64_t *asked, PyObject **out,
 cdef inline PyObject *slot_of(Ring *r, uint64_t seqno) noexcept nogil:
     """Return the item of a seqno, or NULL.
 
-    The caller knows that nobody frees meanwhile; RingBuffer.get() holds the GIL.
+    The caller knows that nobody frees meanwhile; RingBuffer.get() is one step.
     """
     cdef Position at = locate(r, seqno)
     # pairs with the fetch_or_release in publish()

@@ -8,8 +8,8 @@ of one page: items within 256 seqnos cost their rows and nothing else. So an emp
 has no memory of its own. A seqno far ahead costs a row, a page, and a directory with
 one pointer for each 256 seqnos up to it.
 
-The GIL guards all of it. The table needs no memory for the seqnos that it accepted:
-these are all up to HD, and above HD those that are held.
+The table is for one thread at a time (window.pyx). It needs no memory for the seqnos
+that it accepted: these are all up to HD, and above HD those that are held.
 """
 
 from cpython.object cimport PyObject
@@ -20,7 +20,7 @@ from ringcast._core.seqno cimport ahead
 from ringcast._core.slots cimport copy_run, count_bits, lowest_bit, ones, payload, unpack
 
 # Python's allocator, so that tracemalloc sees what a table costs. It needs the GIL,
-# which the callers of a table's functions hold.
+# where there is one: the callers of a table's functions hold it.
 cdef extern from "Python.h" nogil:
     void *PyMem_Malloc(size_t)
     void *PyMem_Calloc(size_t, size_t)

@@ -1,7 +1,7 @@
 """SeqnoTable: a delivery window that takes memory only for what it holds.
 
 It keeps LOW, HD and HR as RingBuffer does, and gives the same answers. It needs no
-claims and no atomic words, because every method is one step under the GIL. window.pyx
+claims and no atomic words, because every method is one step (window.pyx). window.pyx
 says what a window does, page_table.pxd how the memory is laid out.
 
 If there is no memory for a row, add() returns False, as for a seqno beyond the window:

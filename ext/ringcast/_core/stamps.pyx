@@ -22,7 +22,7 @@ cdef enum:
 cdef class Stamps:
     """The send times of the messages of one window; 0 for those that were never filled.
 
-    *Threads.* Each call is one step under the GIL.
+    *Threads.* For one thread at a time: the one that takes a turn of the layer.
     """
 
     def __dealloc__(self):
