@@ -562,10 +562,11 @@ MUTATIONS = [
              test="tests/sim/test_member.py::"
              + "test_one_that_was_acknowledged_may_use_all_that_it_was_granted"),
     # --------------------------------------------------------------- messages that wait for company
-    Mutation("free what was not framed", "Multicast.free_sent",
-             "self.send_window.stable(seqno)", "self.send_window.ring.stable(seqno)",
+    Mutation("what was not framed counts as acknowledged", "Multicast.free_sent",
+             "earlier(self.flushing.bound_purge(seqno), self.send_window.sent)",
+             "self.flushing.bound_purge(seqno)",
              test=WAIT
-             + "test_what_its_sender_alone_has_finished_comes_before_the_view_of_who_joins"),
+             + "test_what_its_sender_had_finished_before_is_given_up_once_all_have_it"),
     # ------------------------------------------------------------------ large messages in part
     Mutation("free the begin of a large message", "Multicast.free_sent",
              "seqno = self.own.freeable(seqno)", "pass", test=RESTED),
@@ -1059,6 +1060,9 @@ MUTATIONS = [
              test=FORMER + "test_a_view_that_stands_long_is_followed_by_one_with_another_key"),
     Mutation("take a record that answers another one", "_check", "before + raw", "raw",
              test=HANDSHAKE + "test_a_record_answers_one_record_and_is_made_with_one_key"),
+    Mutation("a link outlives the key that signed it", "TcpTransport._cut_dead_links",
+             "link.key not in self._identity.trusted", "False",
+             test=TRUST + "test_the_links_of_a_key_that_is_removed_are_cut_and_not_made_again"),
     # ------------------------------------------------------------------------- what uses things up
     Mutation("keep all first fragments", "Reassembly._drop_excess",
              "while open_ones.size > most:", "while False:",

@@ -49,7 +49,16 @@ from ringcast.protocols.retransmission import (
     clipped,
     requests,
 )
-from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, is_seqno, later, precedes
+from ringcast.protocols.seqnos import (
+    MODULUS,
+    Range,
+    Seqno,
+    count,
+    earlier,
+    is_seqno,
+    later,
+    precedes,
+)
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.undelivered import as_sent
 from ringcast.stack import Instant, Packet, sooner
@@ -384,7 +393,7 @@ class Multicast(Rules):
 
     def free_sent(self, seqno: Seqno) -> None:
         """Free our messages up to a seqno that all have acknowledged."""
-        seqno = self.flushing.bound_purge(seqno)
+        seqno = earlier(self.flushing.bound_purge(seqno), self.send_window.sent)
         self.acked = later(self.acked, seqno)
         if self.send_window.marks.flags:
             seqno = self.own.freeable(seqno)
