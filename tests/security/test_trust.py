@@ -3,9 +3,11 @@ Whoever has no trusted key is not heard, no member takes another one's name, and
 key is removed does not come back.
 """
 
+from contextlib import closing
 from random import Random
 
 import pytest
+from ports import free_port
 from sealed_members import MS, keys, meet
 from test_former import held_installs
 from test_threats import flipped, sealed_by
@@ -32,6 +34,7 @@ from ringcast.sim.cluster import Cluster
 from ringcast.sim.pretender import Pretender
 from ringcast.stack import HeldKeys
 from ringcast.transport.tcp.handshake import SIZE, Kind, Record, decode, encode, size_of
+from ringcast.transport.tcp.transport import TcpTransport
 
 
 def pair(**options):
@@ -584,7 +587,7 @@ def test_a_handshake_of_somebody_without_a_trusted_key_is_refused():
     record = Record(Kind.PROPOSE, 1, 1, ("127.0.0.1", 7700), bytes(16))
     said = encode(7, record, b"before", b"k", identity("a"))
     assert len(said) == SIZE + PROOF_SIZE == size_of(identity("a"))
-    assert decode(said, 7, b"before", b"k", identity("b")) == record
+    assert decode(said, 7, b"before", b"k", identity("b")) == record._replace(key=key_of("a"))
     assert decode(said, 7, b"another", b"k", identity("b")) is None
     assert decode(said, 7, b"before", b"k", identity("b", "bc")) is None
     for damaged in flipped(said):
@@ -596,10 +599,40 @@ def test_no_handshake_is_taken_in_the_name_of_a_process_that_has_proved_another_
     ours = identity("a")
     record = Record(Kind.PROPOSE, 2, 1000, ("127.0.0.1", 7700), bytes(16))
     said = {name: encode(7, record, b"before", b"k", identity(name)) for name in "bc"}
-    assert decode(said["c"], 7, b"before", b"k", ours) == record    # nobody knows better yet
+    assert decode(said["c"], 7, b"before", b"k", ours).key == key_of("c")   # nobody knows better
     ours.proved[2] = identities.Proved(key_of("b"), bytes(32))
     assert decode(said["c"], 7, b"before", b"k", ours) is None
-    assert decode(said["b"], 7, b"before", b"k", ours) == record
+    assert decode(said["b"], 7, b"before", b"k", ours) == record._replace(key=key_of("b"))
+
+
+def test_the_links_of_a_key_that_is_removed_are_cut_and_not_made_again():
+    ours, port = identity("a"), free_port(2)
+    with closing(linked(port, 1, ours)) as a, closing(linked(port, 2, identity("b"))) as b:
+        poll(a, b, until=lambda: a.status().control_links == b.status().control_links == 1)
+        ours.trusted = trusting("a")
+        refused, looks = a.status().handshakes_refused, iter(range(2_000))
+        while a.status().links and next(looks, None) is not None:
+            a._check_links_at = a._timer = 0            # it is time to look
+            poll(a, b)
+        assert a.status().links == 0
+        poll(a, b, until=lambda: a.status().handshakes_refused > refused)
+        assert a.status().links == a.status().control_links == 0
+        ours.trusted = trusting("ab")
+        poll(a, b, until=lambda: a.status().links == 1)
+
+
+def linked(port, member, ours):
+    return TcpTransport(group=7, member=member, port=port, port_range=2, key=b"k", identity=ours,
+                        link_timeout=1.0, control={24})
+
+
+def poll(*transports, until=None):
+    """Poll once, or until something holds."""
+    while True:
+        for transport in transports:
+            transport.poll(1_000_000)
+        if until is None or until():
+            return
 
 
 def test_what_was_signed_for_one_purpose_proves_nothing_for_another():

@@ -75,6 +75,7 @@ _RECORD = Struct("<4sBBHI4sQQ16s")
 _CHECK = 16
 SIZE = _RECORD.size + _CHECK
 NONCE_SIZE = 16
+_KEY_SIZE = PROOF_SIZE - 64             # of a proof, the public key; the signature follows
 
 
 class Kind(IntEnum):
@@ -95,6 +96,7 @@ class Record(NamedTuple):
     number: int                         # of a link
     endpoint: HostPort                  # where the sender listens
     nonce: bytes                        # that the sender has drawn for this connection
+    key: bytes = b""                    # that has signed it, where keys are trusted
 
 
 def size_of(identity: Identity | None) -> int:
@@ -129,7 +131,8 @@ def decode(raw: bytes, group: int, before: bytes = b"", key: bytes = b"",
             identity.may_be(member, proof)
             and identity.believes(_signed_record(raw, before), proof, now)):
         return None
-    return Record(kind, member, number, (socket.inet_ntoa(host), port), nonce)
+    return Record(kind, member, number, (socket.inet_ntoa(host), port), nonce,
+                  proof[:_KEY_SIZE])
 
 
 def _check(raw: bytes, before: bytes, key: bytes) -> bytes:

@@ -45,7 +45,8 @@ class ReadBuffer:
 class Link:
     """The connection to the member `peer`, whose other end is `endpoint`. `epoll` tells
     the polling thread what the link waits for; more than `max_unsent` queued bytes cut
-    the link. `dialed` is the address that this side dialed for it, if it did.
+    the link. `dialed` is the address that this side dialed for it, if it did. `key` has
+    signed the handshake, where keys are trusted.
 
     Threads: any thread may call `put`, `cut` and `unsent_bytes`; everything else is for
     the polling thread, or for the thread that closes the transport.
@@ -53,12 +54,13 @@ class Link:
 
     def __init__(self, connection: socket.socket, peer: int, endpoint: tuple[str, int],
                  epoll: select.epoll, max_unsent: int,
-                 dialed: tuple[str, int] | None = None) -> None:
+                 dialed: tuple[str, int] | None = None, key: bytes = b"") -> None:
         self.socket = connection
         self.fd = connection.fileno()
         self.peer = peer
         self.endpoint = endpoint
         self.dialed = dialed
+        self.key = key
         self.is_up = True               # accepts frames to send; once False, it stays False
         self.is_slow = False            # it was cut because its queue was full
         self.lost_bytes = 0             # that were queued when it ended

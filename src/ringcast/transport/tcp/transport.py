@@ -166,6 +166,7 @@ class TcpTransport(RefCountedTransport):
         self._own: HostPort = listener.getsockname()
         self.physical = f"{self._own[0]}:{self._own[1]}"
         self._counters = dict.fromkeys(TcpStatus.__struct_fields__, 0)
+        self._identity = identity
         self._dialing = Dialing(member, self._own, candidates)
         self._handshaking = Handshaking(group, member, listener, self._epoll, self._dialing,
                                         int(handshake_timeout * 1e9), buffers, self._counters, key,
@@ -472,10 +473,16 @@ class TcpTransport(RefCountedTransport):
                           self._dialing.deadline())
 
     def _cut_dead_links(self, now: int) -> int:
-        """Cut the links whose peers have vanished; return when to check again."""
+        """Cut the links whose peers have vanished, or whose keys are not trusted any
+        more; return when to check again."""
         next_scan = now + self._link_timeout // 4
         for link in self._links_by_fd.values():
-            if link.is_up:
+            if link.is_up and self._identity is not None and (
+                    link.key not in self._identity.trusted):
+                log.warning("the key of member %016x at %s:%d is not trusted any more; its "
+                            "connection is cut", link.peer, *link.endpoint)
+                link.cut()
+            elif link.is_up:
                 left = liveness.time_left(link.socket, self._link_timeout)
                 if left == 0:
                     self._counters["links_cut_dead"] += 1
@@ -510,7 +517,7 @@ class TcpTransport(RefCountedTransport):
     def _new_connection(self, agreement: Agreement) -> Link:
         record = agreement.peer
         made = Link(agreement.socket, record.member, record.endpoint, self._epoll,
-                    self._max_unsent, agreement.dialed)
+                    self._max_unsent, agreement.dialed, record.key)
         liveness.set_up(made.socket, self._link_timeout)
         self._links_by_fd[made.fd] = made
         return made
