@@ -878,9 +878,13 @@ MUTATIONS = [
              "            self._strangers[sender] = None",
              test=THREATS + "test_who_seeks_without_a_seal_is_not_even_asked_who_it_is"),
     Mutation("say that there is a view to each that seeks", "Meeting.present",
-             "elif not self.told.allows(now):", "elif False:",
+             "self.told.allows(now) if taken is None", "True if taken is None",
              test="tests/protocols/membership/test_hostile.py::"
                   "test_however_many_seek_a_member_says_only_so_often_that_there_is_a_view"),
+    Mutation("say to each that seeks that its name is taken", "Meeting.present",
+             "self.taken.take(now)", "True",
+             test="tests/protocols/membership/test_hostile.py::"
+                  "test_however_many_seek_with_the_name_of_a_member_it_is_said_only_so_often"),
     Mutation("a seal shows its keys", "Seal.take_linked", "def take_linked(self)",
              "def __repr__(self) -> str:\n        return f\"Seal({self.keys.hello!r})\"\n\n"
              "    def take_linked(self)",

@@ -6,6 +6,7 @@ from membership_world import MS, World
 
 from ringcast.address import EVERYONE, Address
 from ringcast.protocols.membership import sense
+from ringcast.protocols.membership.meeting import TAKEN
 from ringcast.protocols.membership.messages import (
     ALIVE,
     INSTALL,
@@ -122,6 +123,22 @@ def test_however_many_seek_a_member_says_only_so_often_that_there_is_a_view():
         world.run(0.1)
     assert {dest for _, dest in said} == {EVERYONE}
     assert len(said) <= 3 * (100 / 25 + 1)
+
+
+def test_however_many_seek_with_the_name_of_a_member_it_is_said_only_so_often():
+    """What each of them must hear goes to everybody, so a forger has it sent around."""
+    world, said = formed(), []
+    world.tap = lambda node, datagram: said.append(node.name) if datagram[3] == PRESENT else None
+    for number in range(1000, 2000):
+        for node in world.nodes.values():
+            hear(node, number, SEEK, Seek("A", "elsewhere", node.layer.meeting.terms, 1))
+        world.run(0.1)
+    assert set(said) == {"A"} and TAKEN <= len(said) <= TAKEN + 100 / 25 + 1
+    world.run(5_000)
+    before = len(said)
+    hear(world["A"], 7, SEEK, Seek("A", "elsewhere", world["A"].layer.meeting.terms, 1))
+    world.run(1)
+    assert said[before:] == ["A"]
 
 
 def test_no_member_installs_a_view_that_ends_its_stream_where_it_cannot_end():

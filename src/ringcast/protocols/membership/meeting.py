@@ -19,6 +19,7 @@ from ringcast.config import Config, nanoseconds
 from ringcast.protocols.membership.discovery import Discovery
 from ringcast.protocols.membership.messages import OFFER, PRESENT, SEEK, Install, Present, Seek
 from ringcast.protocols.membership.seldom import Seldom
+from ringcast.protocols.security.allowance import Allowance
 from ringcast.protocols.terms import difference
 from ringcast.stack import Instant
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ringcast.protocols.membership.layer import Membership
 
 SPOKESMEN = 3
+TAKEN = 64                              # names that are said to be taken, at once
 HOLD_OFF = nanoseconds(250.0)           # between two OFFERs, at first ...
 MOST_HOLD_OFF = nanoseconds(30_000.0)   # ... and at most, if the group breaks again and again
 STEADY = nanoseconds(20_000.0)          # a view that lasts so long was no mistake
@@ -39,6 +41,7 @@ class Meeting:
         self.layer, self.terms = layer, terms
         self.discovery = Discovery(layer.local.incarnation, config, layer.observes)
         self.told = Seldom(self.discovery.interval // 2)    # PRESENT ...
+        self.taken = Allowance(TAKEN, self.discovery.interval)  # ... with a name that is taken
         self.named = Seldom(self.discovery.interval)        # ... and with all names
         self.offer_after: Instant = 0
         self.hold_off = HOLD_OFF
@@ -63,13 +66,11 @@ class Meeting:
         layer.send_control(SEEK, body, dest, now)
 
     def present(self, now: Instant, taken: str | None = None) -> None:
-        """Say PRESENT, but not too often, because anybody may make us say it; always
-        with a name that is `taken`."""
-        if taken is not None:
+        """Say PRESENT, but not too often, because anybody may make us say it. One with
+        a name that is `taken` is for one member alone: many may be said at once."""
+        if self.told.allows(now) if taken is None else self.taken.take(now):
             self.told.note(now)
-        elif not self.told.allows(now):
-            return
-        self._send_present(now, taken)
+            self._send_present(now, taken)
 
     def name_all(self, now: Instant) -> None:
         """Say PRESENT with all names, for somebody who does not come. Anybody can make
