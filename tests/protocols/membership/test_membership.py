@@ -10,6 +10,7 @@ from membership_world import MS, Node, World
 from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.errors import ConfigError
+from ringcast.protocols.membership.detection import WATCHERS
 from ringcast.protocols.membership.messages import SEEK, Seek
 
 FIVE = "ABCDE"
@@ -65,8 +66,11 @@ def test_members_that_start_together_form_one_view_at_once():
 
 
 @pytest.mark.parametrize("spread", [0, 50, 300, 2000])
-def test_no_group_splits_however_its_members_start(spread):
-    for seed in range(25):
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.prove)
+                                        for first in range(25, 250, 25))])
+def test_no_group_splits_however_its_members_start(spread, first):
+    """A thousand groups, in all."""
+    for seed in range(first, first + 25):
         world = World((spread, seed), loss=0.1)
         world.start(*(f"m{number}" for number in range(10)), within=spread)
         assert world.run_until_one(8000) is not None, seed
@@ -109,6 +113,22 @@ def test_no_group_forms_before_there_are_min_members():
     assert world["A"].view is None
     world.start("C")
     assert world.run_until_one(1000) is not None
+
+
+def test_a_hundred_that_start_at_once_form_one_view_and_notice_who_dies():
+    """So many that each is watched by ten others."""
+    world = World(loss=0.1).start(*(f"m{number}" for number in range(100)))
+    assert world.run_until_one(1000) is not None
+    assert set(views(world).values()) == {1}
+    assert {len(watchers) for node in world.nodes.values()
+            for watchers in node.layer.detection.watchers.values()} == {WATCHERS}
+    dead = {oldest(world).name, "m1", "m2"}
+    for name in dead:
+        world[name].crash()
+    world.run(10_000)
+    assert {tuple(sorted(node.view.names)) for node in world.living()} == {
+        tuple(sorted(world.nodes.keys() - dead))}
+    check_histories(world.nodes.values())
 
 
 @pytest.mark.parametrize("seed", range(4))
