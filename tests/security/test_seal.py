@@ -90,6 +90,18 @@ def test_after_so_many_datagrams_a_new_key_seals_and_the_old_one_opens_for_a_whi
     assert len(b.senders[1].epochs) == 2
 
 
+def test_a_new_key_seals_also_if_the_last_datagram_of_the_old_one_failed(monkeypatch):
+    monkeypatch.setattr(sealing, "MOST_SEALED", 10)
+    a = Member(1)
+    said = [a.say(b"x") for _ in range(9)]
+    with monkeypatch.context() as patch:
+        patch.setattr(a._without_view, "cipher", None)
+        with pytest.raises(AttributeError):
+            a.say(b"x")
+    said += [a.say(b"x") for _ in range(2)]
+    assert [HEADER.unpack_from(each)[3] for each in said] == [0] * 10 + [1]
+
+
 def test_there_is_a_last_epoch(monkeypatch):
     """Also without asserts (python -O)."""
     monkeypatch.setattr(sealing, "MOST_SEALED", 1)

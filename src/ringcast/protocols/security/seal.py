@@ -258,7 +258,7 @@ class Seal:
         header = HEADER.pack(MAGIC, VERSION, channel, under.epoch, self.member, number)
         sealed[:HEADER_SIZE] = header
         under.cipher.encrypt_into(nonce(channel, number), datagram, header, sealed[HEADER_SIZE:])
-        if count == MOST_SEALED:
+        if count >= MOST_SEALED:                # above it, if the last one could not be sealed
             self._begin_epoch(under)
 
     def _begin_epoch(self, under: Outgoing) -> None:
