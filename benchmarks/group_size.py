@@ -13,7 +13,6 @@ control  datagrams that carry no messages, for each message that was sent; one t
 load     how long the load took, in seconds
 tail     the time from the end of the load until each sender knows that everybody has
          all of its messages, in milliseconds
-lost     votes that the coordinator did not receive (nakack2)
 CPU      processor time of all members, for each message that was delivered, in
          microseconds
 """
@@ -36,7 +35,7 @@ SECONDS, COUNT = 1.0, 10_000            # of the load with --senders all, messag
 TICK = 0.01                             # seconds between two looks at what is due
 PATIENCE = 30.0                         # seconds, for acks
 SETTLED = 1.0                           # seconds between the last view and the load
-ROWS = ("control", "load", "tail", "lost", "CPU")
+ROWS = ("control", "load", "tail", "CPU")
 
 
 class Count(Layer):
@@ -57,7 +56,6 @@ class Told(NamedTuple):
     control: int
     load: float
     tail: float
-    votes: int                          # sent, less those received by the coordinator
     spent: int                          # nanoseconds of its process
 
 
@@ -71,7 +69,7 @@ def be(seat: int, group: str, size: int, rate: int, options: dict[str, Any],
         pipe.send(None)
         pipe.recv()
         gc.disable()
-        before, controls, spent = votes(channel), count.control, time.process_time_ns()
+        controls, spent = count.control, time.process_time_ns()
         began = time.monotonic()
         sent = send(channel, bytes(size), rate) if rate or not seat else 0
         ended = time.monotonic()
@@ -84,7 +82,7 @@ def be(seat: int, group: str, size: int, rate: int, options: dict[str, Any],
         pipe.send(None)
         pipe.recv()                     # all have all
         pipe.send(Told(sent, count.control - controls, ended - began, tail,
-                       votes(channel) - before, time.process_time_ns() - spent))
+                       time.process_time_ns() - spent))
         pipe.recv()                     # the others may still need its acks
 
 
@@ -105,12 +103,6 @@ def send(channel: Channel, payload: bytes, rate: int) -> int:
     return sent
 
 
-def votes(channel: Channel) -> int:
-    """Return how many votes this member has sent, less those that it has received."""
-    stable = channel.status().stable
-    return 0 if stable is None else stable.votes_sent - stable.votes_received
-
-
 def once(members: int, given: argparse.Namespace) -> list[float]:
     """Run a group once; return a row of the table."""
     is_local = given.stack == "inproc"
@@ -121,8 +113,7 @@ def once(members: int, given: argparse.Namespace) -> list[float]:
     sent = sum(each.sent for each in told)
     spent = max(each.spent for each in told) if is_local else sum(each.spent for each in told)
     return [sum(each.control for each in told) / sent, max(each.load for each in told),
-            max(each.tail for each in told) * 1e3, sum(each.votes for each in told),
-            spent / 1e3 / (sent * members)]
+            max(each.tail for each in told) * 1e3, spent / 1e3 / (sent * members)]
 
 
 def plot(file: str, title: str, medians: dict[int, list[float]]) -> None:
