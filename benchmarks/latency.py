@@ -17,6 +17,7 @@ time for each message, of the sender and of a receiver.
 
 import argparse
 import gc
+import importlib.util
 import itertools
 import secrets
 import socket
@@ -142,6 +143,9 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100, help="bytes of a message")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
+    if "pyzmq" in given.by and importlib.util.find_spec("zmq") is None:
+        raise SystemExit("the peer pyzmq is not installed: run `pip install pyzmq`, or measure "
+                         "without it, with --by iterate batches callback")
     print(f"{given.stack}, {given.size} bytes, 1 -> {given.receivers}, {given.rounds} rounds")
     print("messages/s  by           p50      p99    p99.9      max   CPU: sender  receiver")
     for rate in given.rate:
