@@ -144,6 +144,24 @@ def test_an_excluded_member_comes_back(group):
     assert group.formed("ABCD") and len(group[first].views) > 2
 
 
+@pytest.mark.parametrize("stack", STACKS)
+def test_twelve_members_under_load_change_their_view_in_20_ms(stack):
+    group = Group("ABCDEFGHIJKL", stack).start()
+    assert group.formed("ABCDEFGHIJKL")
+    group.checkers.note_cause()
+    for member in group.living():
+        member.producer.offer_all([bytes(100)] * 500)
+        member.request_turn()
+    group.run(5)
+    group["A"].exclude("L")
+    asked = group.now
+    while {len(member.views[-1]) for member in group.living()} != {1, 11}:
+        group.run(1)
+    assert group.now <= asked + 20 * MS
+    assert any(member.multicast.unacked() for member in group.living())         # there is load
+    assert group.formed("ABCDEFGHIJKL")         # L is back
+
+
 def test_a_member_that_is_restarted_under_its_name_is_a_new_one(group):
     former = group["C"].address
     group["C"].crash()
