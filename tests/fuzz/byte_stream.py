@@ -100,8 +100,8 @@ def handshake(program: Program, numbers: LinkNumbers, key: bytes = b"",
                  (program.bytes(SIZE) + bytes(len(raw)))[:len(raw)], *others):
         record = decode(each, GROUP, before, key, identity)
         is_signed = identity is None or each == raw
-        assert (record and tuple(record)) == (
-            reference.record(each[:SIZE], GROUP, before, key) if is_signed else None)
+        read = reference.record(each[:SIZE], GROUP, before, key) if is_signed else None
+        assert (record and tuple(record)) == (read and (*read, b"" if peer is None else peer.key))
         if record is not None:
             apply(record, numbers, member < PEER)
     if identity is not None:
