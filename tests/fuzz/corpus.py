@@ -1,11 +1,12 @@
 """The corpus of a target: all its inputs in one file, one a line, in hexadecimal
 digits. A second file has the inputs that broke a promise once; they are kept
-forever."""
+forever. The insiders run the programs of the groups."""
 
 import hashlib
 from pathlib import Path
 
 HERE = Path(__file__).parent / "corpus"
+BORROWS = "insider-"                    # what is before the name of another target
 
 
 def read(path: Path) -> list[bytes]:
@@ -14,7 +15,7 @@ def read(path: Path) -> list[bytes]:
 
 
 def inputs(target: str) -> list[bytes]:
-    return read(HERE / f"{target}.txt")
+    return read(HERE / f"{target.removeprefix(BORROWS)}.txt")
 
 
 def found(target: str) -> list[bytes]:

@@ -24,7 +24,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "fuzz"
 TARGETS = ("decoder", "mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp", "tcp", "sealed",
-           "trusting")
+           "trusting", "outsider", "insider-mcast-udp", "insider-mcast-tcp",
+           "insider-nakack2-udp", "insider-nakack2-tcp")
 DEFAULTS = ["-max_total_time=60", "-timeout=10", "-max_len=600", "-print_final_stats=1",
             f"-artifact_prefix={WORK}/"]
 
@@ -114,7 +115,8 @@ def main(words: list[str]) -> int:
     if inputs:
         return max(run_harness(package, target, *options, *inputs) for target in names or TARGETS)
     if "--merge" in words:
-        return max(merge(package, target) for target in names or TARGETS)
+        return max(merge(package, target) for target in names or TARGETS
+                   if not target.startswith(corpus.BORROWS))
     return max(fuzz(package, target, options) for target in names or TARGETS)
 
 

@@ -85,13 +85,16 @@ class Group(HostileMember):
             "gap_timeout": CONFIG.gap_timeout if modes & IMPATIENT else 1000}
         if STACKS[stack].is_lossless and STACKS[stack].votes:
             options["xmit_interval"] = 3 if modes & RETRANSMITS else 0
-        super().__init__(data[1:], (Honest("A", stack, **options), Honest("C", stack, **options)),
-                         group_id("fuzz"))
+        members = (self.honest("A", stack, options), self.honest("C", stack, options))
+        super().__init__(data[1:], members, group_id("fuzz"))
         self.now = 1_000 * MS
         # an honest member purged too early, because its coordinator B said so
         self.misled = False
         self.apart = True                   # a view without one of the honest members was installed
         self.begin()
+
+    def honest(self, name: str, stack: str, options: dict[str, Any]) -> Honest:
+        return Honest(name, stack, **options)
 
     def begin(self) -> None:
         """Let all come into one view, which B or A has formed."""
@@ -236,6 +239,7 @@ class Group(HostileMember):
             return
         datagrams, member.arriving = member.arriving[:count], member.arriving[count:]
         member.num_turns += 1
+        datagrams = self.open(member, datagrams)
         news, member.news = member.news, []
         member.num_links += len(news)
         if datagrams:
@@ -254,6 +258,21 @@ class Group(HostileMember):
             trusts = self.leads and self.votes()
             self.misled |= not check_purged(member, self.members, trusts)
 
+    def open(self, member: Honest, datagrams: list[bytes]) -> list[bytes]:
+        """Return what is in the datagrams that a member takes."""
+        return datagrams
+
+    def on_prepare(self, maker: int, prepare: messages.Prepare) -> None:
+        """Note a view that B is asked for."""
+        if any(seat.name == "B" for seat in prepare.seats):
+            self.prepared = prepare
+
+    def carry(self, member: Honest, dest: int, datagram: bytes) -> None:
+        """Let what a member sends arrive."""
+        for other in self.members:
+            if other is not member and dest in (EVERYONE, other.incarnation):
+                other.arriving.append(datagram)
+
     def is_loose(self) -> bool:
         """Return whether it is not promised any more that all arrives."""
         return self.spoofed or self.lied or self.apart
@@ -264,7 +283,7 @@ class Group(HostileMember):
         member.num_arrived += len(datagrams)
         num_messages = num_waiting(member)
         for datagram in datagrams:
-            header = wire.open_datagram(datagram, self.id)
+            header = member.stack.open(datagram)
             if header is None:
                 member.refused["malformed"] += 1
             elif header.sender == member.incarnation or header.dest not in (
@@ -289,8 +308,10 @@ class Group(HostileMember):
 
     def perform(self, member: Honest, effects: Effects) -> bool:
         """Perform effects. Return False if a large message may go on."""
+        if effects.keys is not None:
+            member.seal.rekey(effects.keys, self.now)
         for dest, datagram in effects.packets:
-            header = wire.open_datagram(datagram, self.id)
+            header = member.stack.open(datagram)
             assert header.sender == member.incarnation and header.dest == dest
             assert len(datagram) <= 65_507
             member.sent[header.kind] += 1
@@ -298,11 +319,8 @@ class Group(HostileMember):
             if header.kind == messages.PREPARE:
                 prepare = messages.PREPARE.decode(datagram)
                 assert prepare is not None
-                if any(seat.name == "B" for seat in prepare.seats):
-                    self.prepared = prepare
-            for other in self.members:
-                if other is not member and dest in (EVERYONE, other.incarnation):
-                    other.arriving.append(datagram)
+                self.on_prepare(header.sender, prepare)
+            self.carry(member, dest, datagram)
         for view in effects.views:
             assert view.id > member.view_id and member.address in view
             member.view_id, member.view = view.id, view.members

@@ -5,7 +5,7 @@ one it is."""
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringcast import Address, Flag, NotMemberError
 from ringcast._core.batch import Batch
@@ -15,6 +15,9 @@ from ringcast.config import configure
 from ringcast.endpoint import Endpoint, Fragments
 from ringcast.flags import FRAGMENT
 from ringcast.protocols.seqnos import MODULUS
+
+if TYPE_CHECKING:
+    from ringcast.sim.sealing import Sealing
 
 NAMES = ("A", "B", "C")
 INCARNATIONS = {"A": 0x1111_0000_0001, "B": 0x2222_0000_0002, "C": 0x3333_0000_0003}
@@ -59,14 +62,19 @@ class Seen:
 
 
 class Honest:
-    """A member of a group with `stack` and the `options` besides those of CONFIG."""
+    """A member of a group with `stack` and the `options` besides those of CONFIG, with a
+    seal if the group has a `sealing`."""
 
-    def __init__(self, name: str, stack: str = "mcast-udp", **options: Any) -> None:
+    def __init__(self, name: str, stack: str = "mcast-udp", sealing: "Sealing | None" = None,
+                 **options: Any) -> None:
         self.name, self.incarnation = name, INCARNATIONS[name]
         self.address = Address(name, self.incarnation)
         config = configure(OPTIONS | options, stack)
+        keyring = sealing.keyring(self.incarnation, name) if sealing is not None else None
+        self.seal = sealing.seal(self.incarnation, keyring) if sealing is not None else None
         self.endpoint = Endpoint(stack, self.address, config, group="fuzz", physical=name,
-                                 receive_budget=1 << 16)
+                                 receive_budget=1 << 16, sealed=sealing is not None,
+                                 keyring=keyring)
         self.stack, self.members = self.endpoint.stack, self.endpoint.members
         self.multicast, self.unicast = self.endpoint.multicast, self.endpoint.unicast
         self.unreliable = self.endpoint.unreliable

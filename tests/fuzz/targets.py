@@ -7,9 +7,11 @@ from collections.abc import Callable
 from functools import partial
 
 import byte_stream
+import outsider
 import sealed
 import trusting
 from group import GROUPS
+from insider import INSIDERS
 from reference import (
     CONNECTION,
     HEADER,
@@ -147,6 +149,11 @@ def group(stack: str, data: bytes) -> None:
     GROUPS[stack](data, stack).run()
 
 
+def insider(stack: str, data: bytes) -> None:
+    """Run the same in a sealed group, whose key the hostile one has (insider.py)."""
+    INSIDERS[stack](data, stack).run()
+
+
 def tcp(data: bytes) -> None:
     """Send what a peer may send over TCP, cut anywhere (byte_stream.py)."""
     byte_stream.run(data)
@@ -154,4 +161,5 @@ def tcp(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "decoder": decoder, **{stack: partial(group, stack) for stack in GROUPS}, "tcp": tcp,
-    "sealed": sealed.run, "trusting": trusting.run}
+    "sealed": sealed.run, "trusting": trusting.run, "outsider": outsider.run,
+    **{f"insider-{stack}": partial(insider, stack) for stack in INSIDERS}}

@@ -104,6 +104,7 @@ KEYS = "tests/security/test_view_keys.py::"
 TRUST = "tests/security/test_trust.py::"
 CHANNEL = "tests/security/test_trusting_channel.py::"
 FOLDER = "tests/security/test_trust_folder.py::"
+FUZZ = "tests/fuzz/test_corpus.py::"
 FORMER = "tests/security/test_former.py::"
 HANDSHAKE = "tests/transport/test_tcp_handshake.py::"
 TCP = "tests/transport/test_tcp.py::"
@@ -794,6 +795,12 @@ MUTATIONS = [
     Mutation("open a datagram twice", "ReplayWindow.is_new",
              " and not self.seen >> behind & 1", "",
              test=THREATS + "test_ten_thousand_recorded_datagrams_change_nothing"),
+    Mutation("open again what a stranger says again", "Seal._open_one",
+             "if not window.is_new(number & COUNT):", "if False:",
+             test=FUZZ + "test_what_comes_without_the_key_is_counted_and_does_nothing"),
+    Mutation("who has the key of a view has a place in it", "ViewSeal.sender",
+             "if found is None and sender in self.members:", "if found is None:",
+             test=FUZZ + "test_what_a_member_says_under_the_seal_breaks_no_promise[mcast-udp]"),
     Mutation("remember numbers of what has not opened", "Seal._open_one",
              "if not window.is_new(number & COUNT):",
              "if not window.is_new(number & COUNT) or window.note(number & COUNT):",
