@@ -63,6 +63,16 @@ def test_iterating_yields_messages_until_the_channel_is_closed():
     assert {message.sender for message in got} == {a.address}
 
 
+@pytest.mark.parametrize("dest", [None, "B"])
+def test_short_lists_leave_with_what_waits_and_the_last_one_too(dest):
+    collector, lists = Collector(1000), [[b"%d" % (k + part) for part in range(4)]
+                                         for k in range(0, 1000, 4)]
+    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": collector}}) as (a, _):
+        for payloads in lists:
+            a.send_many(payloads, dest)
+        assert collector.wait() == {"A": sum(lists, [])}
+
+
 def test_close_waits_until_all_have_everything():
     collector = Collector(20_000)
     with joined("AB", {"A": {"deliver": False}, "B": {"on_message": collector}}) as (a, _):

@@ -78,6 +78,47 @@ def test_push_many_stops_where_the_window_is_full(make):
     assert window.push_many([b"m"] * 10, 7) == 0
 
 
+def test_push_all_takes_what_leaves_with_others_that_wait(make):
+    window = SendWindow(make(100), bundle=1000)
+    assert not window.push_all([b"a", b"b"])            # nothing waits: somebody must be told
+    window.push(b"first")
+    assert window.push_all([b"a", b"b"], 1)
+    assert window.waiting == 3 * 2 + len(b"firstab")
+    assert window.marks.flags == {2: 1, 3: 1}
+    assert framed(window) == [(1, b"first"), (2, b"a"), (3, b"b")]
+
+
+@pytest.mark.parametrize("payloads", [
+    [], [b"good", "text"], [b"good", None], [b"good", bytes(MAX_PAYLOAD + 1)],
+    [b"x" * 90] * 10,                                   # a datagram would be full
+    [b"m"] * 20,                                        # no seqnos for so many
+    [b"x" * 60] * 5,                                    # no bytes for so many
+])
+def test_push_all_takes_all_or_none(make, payloads):
+    window = SendWindow(make(20, max_bytes=300), bundle=1000)
+    window.push(b"first")
+    before = window.waiting
+    assert not window.push_all(payloads)
+    assert (window.ring.hr, window.ring.nbytes, window.waiting) == (1, len(b"first"), before)
+
+
+def test_push_all_fills_the_window_to_its_last_seqno_and_byte(make):
+    window = SendWindow(make(4, max_bytes=100))
+    window.push(b"first")
+    assert not window.push_all([b"x" * 32] * 3)
+    assert window.push_all([b"x" * 32, b"x" * 32, b"x" * 31])
+    assert (window.ring.hr, window.ring.nbytes) == (4, 100)
+    assert not window.push_all([b""])
+
+
+def test_push_all_leaves_a_message_that_must_be_split(make):
+    window = SendWindow(make(100), bundle=1000, datagram=1000)
+    window.aim(1000, 10_000)                            # a batch is larger than a datagram
+    window.push(b"first")
+    assert not window.push_all([b"before", b"x" * (window.largest + 1)]) and window.ring.hr == 1
+    assert window.push_all([b"x" * window.largest])
+
+
 @pytest.mark.parametrize("bad", ["text", bytearray(b"x"), None, 5])
 def test_anything_but_bytes_raises_and_takes_nothing(make, bad):
     window = SendWindow(make(10))
@@ -85,6 +126,8 @@ def test_anything_but_bytes_raises_and_takes_nothing(make, bad):
         window.push(bad)
     with pytest.raises(TypeError, match="payload is bytes"):
         window.push_many([b"good", bad])
+    with pytest.raises(TypeError):
+        window.push_all(bad)
     assert (window.ring.hr, window.waiting) == (0, 0)
 
 
@@ -121,7 +164,7 @@ def test_a_closed_window_takes_nothing_and_still_frames_what_it_has(make):
     window.push(b"kept")
     window.close()
     assert window.push(b"late") == FULL
-    assert window.push_many([b"late"]) == 0
+    assert window.push_many([b"late"]) == 0 and not window.push_all([b"late"])
     assert framed(window) == [(1, b"kept")]
 
 

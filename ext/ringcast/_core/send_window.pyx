@@ -15,10 +15,11 @@ from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 
+from ringcast._core.atomics cimport load_relaxed
 from ringcast._core.marks cimport DONT_LOOPBACK, OOB, Marks
 from ringcast._core.slots cimport bytes_size, is_plain_bytes, list_items
 from ringcast._core.stamps cimport Stamps
-from ringcast._core.window cimport Window
+from ringcast._core.window cimport Window, Words
 from ringcast._core.wire cimport HEADER, LARGEST, LENGTH, PREFIX, RUN, check_prefix, pack_next
 
 cdef object NO_FLAGS
@@ -153,6 +154,35 @@ cdef class SendWindow:
                 self.marks.flags[self.ring.c_hr() - taken + 1 + k] = flags
         return taken
 
+    cpdef bint push_all(self, list payloads, uint16_t flags=0) except -1:
+        """Push payloads, if all have room and will leave with others that wait already,
+        so that nothing is left to do. Returns whether it did; if not, none is taken.
+        """
+        if payloads is None:
+            refuse(payloads)
+        with cython.critical_section(self.ring, payloads):
+            return self.c_push_all(payloads, flags)
+
+    cdef bint c_push_all(self, list payloads, uint16_t flags) except -1:
+        cdef PyObject **items = list_items(<PyObject *>payloads)
+        cdef uint64_t count = <uint64_t>len(payloads), total = 0, k
+        if self.waiting == 0 or self.closed or count == 0:
+            return False
+        for k in range(count):
+            if not is_plain_bytes(items[k]) or <Py_ssize_t>bytes_size(items[k]) > self.largest:
+                return False
+            total += bytes_size(items[k])
+        if self.waiting + <Py_ssize_t>(total + count * LENGTH) >= self.batch:
+            return False
+        return self.has_room(count, total) and self.c_push_many(payloads, 0, flags) == count
+
+    cdef bint has_room(self, uint64_t count, uint64_t total) noexcept:
+        """Test if the window takes so many messages of `total` bytes."""
+        cdef Words at = self.ring.words()
+        cdef uint64_t most = load_relaxed(at.max_bytes)
+        return (load_relaxed(at.hr) - load_relaxed(at.low) + count <= load_relaxed(at.bound)
+                and (most == 0 or load_relaxed(at.nbytes) + total <= most))
+
     def stamp(self, int64_t now):
         """Set the send time of all messages that have none: `now`, nanoseconds since
         1970."""
@@ -262,6 +292,7 @@ cdef class SendPort:
     does what push() left to do, and `_send_otherwise(payload, dest, flags, timeout)`,
     which sends if there is no open window yet, and judges all unusual arguments.
     `_try_otherwise(payload, dest, flags)` does all of this for try_send().
+    `_send_all_now` is for send_many().
 
     *Threads.* Any number of threads may send. `everybody` is set before there are any.
     The other attributes change together, in one step: under the GIL, or in a Python
@@ -351,6 +382,16 @@ cdef class SendPort:
         if todo:
             self._after_push(todo, window, payload, dest, bits, None)
         return True
+
+    def _send_all_now(self, payloads, dest, timeout, flags):
+        """Send a list of payloads if nothing is unusual, and nothing is left to do then
+        (SendWindow.push_all). Return whether they were sent, all or none."""
+        cdef long bits = bits_of(flags)
+        cdef SendWindow window = self.window_to(dest)
+        if (window is None or type(payloads) is not list or bits & ~(OOB | DONT_LOOPBACK)
+                or timeout is not None and not is_time(timeout)):
+            return False
+        return window.push_all(payloads, <uint16_t> bits)
 
     cdef SendWindow window_to(self, dest):
         """Return the open window to `dest`; None if there is none, or no such

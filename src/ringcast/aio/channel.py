@@ -121,7 +121,8 @@ class Channel:
     async def send_many(self, payloads: Sequence[bytes], dest: Address | str | None = None,
                         timeout: float | None = None, *, flags: Flag = NO_FLAGS) -> None:
         """Send all `payloads`, in order; see ringcast.Channel.send_many."""
-        await self._run(self._channel._sending.sending_many(payloads, dest, timeout, flags))
+        if not self._channel._send_all_now(payloads, dest, timeout, flags):
+            await self._run(self._channel._sending.sending_many(payloads, dest, timeout, flags))
 
     def try_send(self, payload: bytes, dest: Address | str | None = None, *,
                  flags: Flag = NO_FLAGS) -> bool:

@@ -336,7 +336,8 @@ class Channel(SendPort):
         `timeout` holds for each wait. SendTimeoutError says how many messages were
         sent: the first ones; the others were not.
         """
-        self._sending.send_many(payloads, dest, timeout, flags)
+        if not self._send_all_now(payloads, dest, timeout, flags):
+            self._sending.send_many(payloads, dest, timeout, flags)
 
     def _send_otherwise(self, payload: bytes, dest: Address | str | None, flags: int,
                         timeout: float | None) -> None:
