@@ -33,8 +33,9 @@ faults: $(VENV)/test.stamp      ## kill, stop and cut off real members on networ
 perf: $(VENV)/demo.stamp        ## measure messages per second; OPTIONS="--size 100" to vary it
 	$(BIN)/ringcast perf $(OPTIONS)
 
-bench: $(VENV)/test.stamp       ## run the benchmarks
+bench: $(VENV)/test.stamp       ## run the benchmarks, then measure all goals again; OPTIONS="seal flood" for some
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-columns=median,iqr,rounds
+	$(BIN)/python benchmarks/goals.py $(OPTIONS)
 
 tsan: $(VENV)/test.stamp        ## run the core's tests under ThreadSanitizer
 asan: $(VENV)/test.stamp        ## run the core's tests under AddressSanitizer
