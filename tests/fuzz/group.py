@@ -252,11 +252,14 @@ class Group(HostileMember):
             for dest in list(member.large):
                 member.continue_large(dest, self.now)
         self.note_forgotten(member)
-        check(member, self.now)
-        check_outstanding(member)
+        self.check(member)
         if not self.is_loose():
             trusts = self.leads and self.votes()
             self.misled |= not check_purged(member, self.members, trusts)
+
+    def check(self, member: Honest) -> None:
+        check(member, self.now)
+        check_outstanding(member)
 
     def open(self, member: Honest, datagrams: list[bytes]) -> list[bytes]:
         """Return what is in the datagrams that a member takes."""

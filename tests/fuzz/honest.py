@@ -62,8 +62,8 @@ class Seen:
 
 
 class Honest:
-    """A member of a group with `stack` and the `options` besides those of CONFIG, with a
-    seal if the group has a `sealing`."""
+    """A member of a group with `stack` and the `options` besides those of CONFIG. It
+    has a seal if the group has a `sealing`."""
 
     def __init__(self, name: str, stack: str = "mcast-udp", sealing: "Sealing | None" = None,
                  **options: Any) -> None:

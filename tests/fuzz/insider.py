@@ -1,10 +1,10 @@
 """The targets `insider-...`: the programs of group.py in a sealed group. B has the
-secret, and the keys of the views that it is in. Whatever it says is sealed with them, in
-anybody's name, as a hostile member can do it. What it was not told it cannot seal with:
-of views that it is not in, nothing of it may open.
+secret, and the keys of the views that it is in. Whatever it says is sealed with them,
+in anybody's name, as a hostile member can do it. What it was not told it cannot seal
+with: of views that it is not in, nothing of it may open.
 
-To be heard under a number, B proves it, as any process does that has the secret. It does
-so for all numbers but those of the honest members.
+To be heard under a number, B proves it, as any process does that has the secret. It
+does so for all numbers but those of the honest members.
 """
 
 from typing import Any

@@ -105,6 +105,7 @@ TRUST = "tests/security/test_trust.py::"
 CHANNEL = "tests/security/test_trusting_channel.py::"
 FOLDER = "tests/security/test_trust_folder.py::"
 FUZZ = "tests/fuzz/test_corpus.py::"
+FLOOD = "tests/fuzz/test_memory.py::test_a_flood_finds_no_memory_without_a_bound"
 FORMER = "tests/security/test_former.py::"
 HANDSHAKE = "tests/transport/test_tcp_handshake.py::"
 TCP = "tests/transport/test_tcp.py::"
@@ -1079,6 +1080,12 @@ MUTATIONS = [
              "while open_ones.size > most:", "while False:",
              test="tests/protocols/test_frag.py::"
                   "test_a_hostile_sender_fills_no_more_than_the_limits"),
+    Mutation("remember everybody for ever", "Latest.remember", "if len(self) <= self.most:",
+             "if True:",
+             test=FLOOD + "[mcast-udp-of_joiners]"),
+    Mutation("remember all offers", "Latest.remember",
+             "if len(self) <= self.most:", "if len(self) <= self.most or self.most < 100:",
+             test=FLOOD + "[mcast-udp-of_views]"),
     Mutation("accept as many connections as come", "Handshaking._make_room",
              "if len(accepted) < MOST_HANDSHAKES:", "if True:",
              test=TCP + "test_many_connections_that_never_speak_do_not_keep_members_from_linking"),
