@@ -1089,6 +1089,10 @@ MUTATIONS = [
     Mutation("accept as many connections as come", "Handshaking._make_room",
              "if len(accepted) < MOST_HANDSHAKES:", "if True:",
              test=TCP + "test_many_connections_that_never_speak_do_not_keep_members_from_linking"),
+    Mutation("have a descriptor for each stranger that connects", "Handshaking._make_room",
+             "if len(accepted) < MOST_HANDSHAKES:", "if True:",
+             test="tests/security/test_strangers.py::test_thousands_of_idle_connections_keep_"
+                  "nobody_out_and_cost_little[mcast-tcp]"),
     Mutation("accept on and on without descriptors", "Handshaking._accept",
              "if error.errno in NO_DESCRIPTORS:", "if False:",
              test=TCP + "test_without_descriptors_accepting_pauses_and_goes_on_later"),
