@@ -77,8 +77,8 @@ $(VENV)/fuzz.stamp: $(VENV)/test.stamp
 	$(BIN)/python -m pip install --quiet --editable ".[fuzz]"
 	touch $@
 
-$(VENV)/wheels.stamp: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --group wheels
+$(VENV)/wheels.stamp: $(BIN)/python packaging/requirements.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement packaging/requirements.txt
 	touch $@
 
 $(VENV)/docs.stamp: $(BIN)/python pyproject.toml

@@ -1,8 +1,9 @@
 """`make wheels`: build and check an sdist, and wheels for all Pythons that are found.
 
-Each wheel is built from the sdist, and is repaired and stripped by auditwheel. Then it
-is installed in an empty environment, whose PATH has no compiler, and check_wheel.py
-runs there. The result is in dist/.
+What builds them is pinned by its hash (requirements.txt). Each wheel is built from the
+sdist, and is repaired and stripped by auditwheel. Then it is installed in an empty
+environment, whose PATH has no compiler, and check_wheel.py runs there. The result is in
+dist/.
 """
 
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST, WORK = ROOT / "dist", ROOT / "build" / "wheels"
+PINS = ROOT / "packaging" / "requirements.txt"
 MINORS = range(11, 15)          # of the Pythons that ringcast has wheels for
 ASK = ("import sys, sysconfig; print(sys.version_info[0], sys.version_info[1], "
        "sysconfig.get_config_var('Py_GIL_DISABLED') or 0)")
@@ -51,10 +53,13 @@ def pythons() -> dict[int, Path]:
 
 
 def build(python: Path, sdist: Path, folder: Path) -> Path:
-    """Build a wheel of the sdist with a Python. Return the one that auditwheel has
-    repaired and stripped."""
-    run(sys.executable, "-m", "pip", "--python", python, "wheel", "--quiet", "--no-deps",
-        "--wheel-dir", folder / "raw", sdist)
+    """Build a wheel of the sdist with a Python, and with nothing but what is pinned.
+    Return the one that auditwheel has repaired and stripped."""
+    run(python, "-m", "venv", folder / "pinned")
+    pip = [folder / "pinned" / "bin" / "python", "-m", "pip"]
+    run(*pip, "install", "--quiet", "--require-hashes", "--requirement", PINS)
+    run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir",
+        folder / "raw", sdist)
     (raw,) = (folder / "raw").glob("*.whl")
     tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     run(sys.executable, "-m", "auditwheel", "repair", "--strip", "--wheel-dir", folder / "repaired",
@@ -87,7 +92,7 @@ def main() -> None:
     for folder in (DIST, WORK):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    run(sys.executable, "-m", "build", "--sdist", "--outdir", DIST, ROOT)
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", DIST, ROOT)
     (sdist,) = DIST.glob("*.tar.gz")
     for minor, python in found.items():
         folder = WORK / f"3.{minor}"
