@@ -1024,6 +1024,8 @@ MUTATIONS = [
     Mutation("the key of a former view opens for ever", "Seal._open_one",
              "view is None or now >= view.until", "view is None",
              test=KEYS + "test_a_key_that_was_replaced_seals_nothing_and_opens_for_a_moment"),
+    Mutation("the key of a former view opens no more at once", "Seal.rekey", "now + OLD_KEY", "now",
+             test=KEYS + "test_a_key_that_was_replaced_seals_nothing_and_opens_for_a_moment"),
     Mutation("remember keys that open no more", "Seal.end_old", "if view.until > now", "",
              test=KEYS + "test_a_key_that_was_replaced_seals_nothing_and_opens_for_a_moment"),
     Mutation("take a view from a coordinator that does not hold our key", "Keyring.take",
