@@ -48,8 +48,9 @@ def keys_of(seal):
     keys, ring = seal.keys, seal.keyring
     views = [held.key for held in ring._held.values()], [view.root for view in seal._views.values()]
     assert all(views)
+    roots = [each.root for each in (*seal.senders.values(), seal._without_view, seal._in_view)]
     return [keys._senders, keys.hello, keys.link, keys._views, seal._entropy, ring._entropy,
-            ring._private.private_bytes_raw(), *views[0], *views[1]]
+            ring._private.private_bytes_raw(), *views[0], *views[1], *filter(None, roots)]
 
 
 def assert_no_key(said, keys):
