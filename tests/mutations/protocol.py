@@ -1088,6 +1088,15 @@ MUTATIONS = [
     Mutation("remember all offers", "Latest.remember",
              "if len(self) <= self.most:", "if len(self) <= self.most or self.most < 100:",
              test=FLOOD + "[mcast-udp-of_views]"),
+    Mutation("a datagram in parts may be as large as it likes", "Parts._keep_part",
+             "while self.size > MOST_BYTES:",
+             "while self.size > MOST_BYTES and next(iter(self.partials)) != key:",
+             test="tests/protocols/test_parts.py::"
+                  "test_parts_of_any_size_and_of_anybody_fill_no_more_than_the_limit"),
+    Mutation("small parts count for nothing", "Partial.size",
+             "+ OVERHEAD * len(self.parts)", "",
+             test="tests/protocols/test_parts.py::"
+                  "test_parts_of_any_size_and_of_anybody_fill_no_more_than_the_limit"),
     Mutation("accept as many connections as come", "Handshaking._make_room",
              "if len(accepted) < MOST_HANDSHAKES:", "if True:",
              test=TCP + "test_many_connections_that_never_speak_do_not_keep_members_from_linking"),

@@ -8,7 +8,15 @@ from ringcast._core import wire
 from ringcast.address import EVERYONE, Address
 from ringcast.kinds import takes
 from ringcast.protocols.membership.messages import INSTALL, SUSPECTS
-from ringcast.protocols.parts import HEAD, MOST_BYTES, MOST_OPEN, PART, VIEW_PART, Parts
+from ringcast.protocols.parts import (
+    HEAD,
+    MOST_BYTES,
+    MOST_OPEN,
+    OVERHEAD,
+    PART,
+    VIEW_PART,
+    Parts,
+)
 from ringcast.sim.cluster import Cluster
 from ringcast.stack import Layer, Packet, Stack
 
@@ -104,6 +112,24 @@ def test_who_floods_us_with_parts_fills_no_memory():
         receiver.stack.receive(End(incarnation).send(60_000)[1][:-1], 0)
     assert receiver.parts.size <= MOST_BYTES
     assert receiver.parts.size == sum(partial.size for partial in receiver.parts.partials.values())
+
+
+@pytest.mark.parametrize("size", [1, 65_000])
+@pytest.mark.parametrize("of_one", [True, False])
+def test_parts_of_any_size_and_of_anybody_fill_no_more_than_the_limit(size, of_one):
+    """Many small parts take memory, too, and so does one datagram of large ones."""
+    receiver = End(1)
+    for step in range(3000):
+        sender, number = (2, step // 255) if of_one else (2 + step, 1)
+        body = HEAD.pack(number, step % 255, 256) + bytes(size)
+        receiver.stack.receive([wire.make_datagram(PART, receiver.stack.group, sender, 0, body)], 0)
+        partials = receiver.parts.partials.values()
+        assert receiver.parts.size <= MOST_BYTES
+    assert receiver.parts.size == sum(partial.size for partial in partials)
+    assert sum(len(partial.parts) for partial in partials) <= MOST_BYTES // OVERHEAD
+    whole, sent = End(5000).send(60_000)
+    receiver.stack.receive(sent, 0)
+    assert receiver.top.got == [whole]
 
 
 @pytest.mark.parametrize("body", [b"", HEAD.pack(1, 0, 2), HEAD.pack(1, 0, 0) + b"x",

@@ -24,6 +24,7 @@ HEAD = struct.Struct("<IHH")            # number of the datagram, index of the p
 MOST_PARTS = 256                        # of a datagram
 MOST_OPEN = 4                           # incomplete datagrams of one sender
 MOST_BYTES = 1 << 20
+OVERHEAD = 512                          # bytes that a part takes, at most, besides what it carries
 
 PART = Kind(19, "part", traced=False, outside=True)       # of what is said outside a view, too
 VIEW_PART = Kind(42, "view_part", traced=False)           # of what only members may say
@@ -41,7 +42,7 @@ class Partial:
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.parts.values()))
+        return sum(map(len, self.parts.values())) + OVERHEAD * len(self.parts)
 
 
 class Parts(Layer):
@@ -90,21 +91,22 @@ class Parts(Layer):
             return None
         if index not in partial.parts:
             self._keep_part(key, partial, index, body[HEAD.size:])
-        if len(partial.parts) < count:
+        if key not in self.partials or len(partial.parts) < count:
             return None
         self._forget_partial(key)
         return self._open_packet(b"".join(partial.parts[part] for part in range(count)), packet)
 
     def _keep_part(self, key: Key, partial: Partial, index: int, part: bytes) -> None:
-        """Keep a part, and give up older datagrams if there is no room."""
+        """Keep a part. Give up the oldest datagrams if there is no room, at last its
+        own."""
         if key not in self.partials:
             of_sender = [other for other in self.partials if other[1] == key[1]]
             if len(of_sender) >= MOST_OPEN:
                 self._give_up_partial(of_sender[0])
         self.partials[key] = partial
         partial.parts[index] = part
-        self.size += len(part)
-        while self.size > MOST_BYTES and next(iter(self.partials)) != key:
+        self.size += len(part) + OVERHEAD
+        while self.size > MOST_BYTES:
             self._give_up_partial(next(iter(self.partials)))
 
     def _give_up_partial(self, key: Key) -> None:
