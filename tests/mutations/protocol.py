@@ -1058,6 +1058,10 @@ MUTATIONS = [
     Mutation("install a view with members that its key was not made for", "Membership._install",
              "or not self.rekeying.fits(install)", "",
              test=FORMER + "test_a_view_with_a_public_key_that_was_changed_is_not_installed"),
+    Mutation("install a view in which we have another name", "Membership._install",
+             "if mine.name != self.local.name:", "if False:",
+             test="tests/protocols/membership/test_hostile.py::"
+                  "test_no_member_installs_a_view_in_which_it_has_another_name"),
     Mutation("what belongs to a view opens without one", "Seal._open_one",
              "not tag and opened[KIND] not in self.outside", "False",
              test=KEYS + "test_without_a_view_only_what_needs_none_opens"),

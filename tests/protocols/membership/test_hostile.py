@@ -157,6 +157,31 @@ def test_no_member_installs_a_view_that_ends_its_stream_where_it_cannot_end():
     assert world.is_one()
 
 
+def test_no_member_installs_a_view_in_which_it_has_another_name():
+    world = formed()
+    node, other = world["A"], world["C"]
+    before = node.layer.view_id
+    view_id = before + (1 << sense.COUNTER)
+    seats = [Seat("Z" if each is node else each.name, each.address.incarnation, each.physical,
+                  before) for each in world.nodes.values()]
+    hear(node, other, PREPARE, Prepare(view_id, [*seats, Seat("A", 99, "z", 0)]))
+    hear(node, other, INSTALL, Install(view_id, [*seats, Seat("A", 99, "z", 0)], [], []))
+    world.run(1)
+    assert node.layer.promised >= view_id and node.layer.view_id == before
+    world.run(3000)
+    assert world.is_one() and node.address in node.view
+
+
+def test_no_joiner_installs_a_view_in_which_it_has_another_name():
+    world = World(5).start("A")
+    node = world["A"]
+    seats = [Seat("A", 99, "z", 0), Seat("Z", node.address.incarnation, node.physical, 0)]
+    hear(node, 99, PREPARE, Prepare(VIEW, seats))
+    hear(node, 99, INSTALL, Install(VIEW, seats, [], []))
+    world.run(1)
+    assert node.layer.promised == VIEW and node.layer.view_id == 0
+
+
 @pytest.mark.parametrize("install", [
     Install(VIEW, [Seat("A", 1, "", 0), Seat("A", 2, "", 0)], [], []),
     Install(VIEW, [Seat("A", 1, "", 0), Seat("B", 1, "", 0)], [], []),

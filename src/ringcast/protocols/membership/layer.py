@@ -435,6 +435,8 @@ class Membership(Layer):
         before, mine = self.view_id, install.seat(self.local.incarnation)
         if mine is None or mine.before != before or install.id <= before:
             return
+        if mine.name != self.local.name:
+            return                                      # somebody else would have our name
         if any(seat.before != before for seat in install.seats if seat.incarnation in self.members):
             return                                      # a member of our view is with us or gone
         if not self.multicast.may_end_at(mine.cut) or not self.rekeying.fits(install):
