@@ -14,7 +14,7 @@ from honest import CONFIG, DONT_LOOPBACK, HONEST, LARGE, Honest
 
 from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS, nanoseconds
-from ringcast.protocols import frag, unreliable
+from ringcast.protocols import frag, parts, unreliable
 from ringcast.protocols.membership import Membership, coordinator, messages
 from ringcast.protocols.multicast import (
     base as multicast,
@@ -45,6 +45,7 @@ def check(member: Honest, now: int) -> None:
     check_multicast(member)
     check_connections(member, now)
     check_membership(member.members)
+    check_parts(member)
     assert len(member.unreliable.arrived) <= unreliable.MOST_WAITING
     check_answers(member, now)
     check_unicast_answers(member, now)
@@ -66,6 +67,14 @@ def check_membership(layer: Membership) -> None:
     assert layer.leavers.keys() <= known and detection.reports.keys() <= known
     assert detection.probing.keys() | detection.silent | detection.departed <= known
     assert detection.said.keys() == detection.reports.keys()
+
+
+def check_parts(member: Honest) -> None:
+    """Check how much is kept of control datagrams that are not whole."""
+    layer = next(each for each in member.stack.layers if isinstance(each, parts.Parts))
+    partials = layer.partials.values()
+    assert sum(partial.size for partial in partials) == layer.size <= parts.MOST_BYTES
+    assert sum(len(each.parts) for each in partials) <= parts.MOST_BYTES // parts.OVERHEAD
 
 
 def check_stream(stream: Stream, most: int = CONFIG.max_bytes + LARGEST,

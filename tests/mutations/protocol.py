@@ -117,6 +117,7 @@ MCAST = "tests/protocols/multicast/test_mcast.py::"
 NAKACK2 = "tests/protocols/multicast/test_nakack2.py::"
 QUEUE = "tests/protocols/multicast/test_become_server_queue.py::"
 STABLE = "tests/protocols/multicast/test_stable.py::"
+FLOODING = "tests/fuzz/test_flooding.py::test_a_member_that_floods_the_others_"
 UNICAST = "tests/protocols/test_unicast3.py::"
 WAIT = "tests/protocols/test_waiting.py::"
 BUNDLER = "tests/protocols/test_bundler.py::"
@@ -1101,6 +1102,11 @@ MUTATIONS = [
              "+ OVERHEAD * len(self.parts)", "",
              test="tests/protocols/test_parts.py::"
                   "test_parts_of_any_size_and_of_anybody_fill_no_more_than_the_limit"),
+    Mutation("keep all connections of who is in no view", "EarlyPackets.keep",
+             "self.size >= MOST_EARLY_OF_ALL or", "",
+             test=FLOODING + "fills_no_memory_and_they_go_on_without_it[mcast-udp-False]"),
+    Mutation("keep all parts", "Parts._keep_part", "while self.size > MOST_BYTES:", "while False:",
+             test=FLOODING + "does_not_use_up_the_memory_they_may_have[mcast-udp]"),
     Mutation("accept as many connections as come", "Handshaking._make_room",
              "if len(accepted) < MOST_HANDSHAKES:", "if True:",
              test=TCP + "test_many_connections_that_never_speak_do_not_keep_members_from_linking"),
