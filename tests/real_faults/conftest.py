@@ -10,6 +10,7 @@ from namespaces import Network
 DEFAULT = "mcast-udp,nakack2-tcp"
 TABLE = Path(__file__).parents[2] / "build" / "faults.txt"
 HEADER = "cell", "stack", "seconds until the views were right", "views", "messages", "verdict"
+FORM_GOAL = 1.0         # seconds in which ten members that start at once form a group
 RATE = 1_000            # messages a second that each member sends, unless the load is full
 
 
@@ -37,7 +38,8 @@ def start(request, stack, tmp_path, record_property):
             group.row |= {"cell": cell(request.node), "stack": stack}
             record_property("row", group.row)
             group.start(*names)
-            group.wait_for_view(names, names, "formed", group.connecting(names))
+            group.wait_for_view(names, names, "formed", group.connecting(names),
+                                goal=FORM_GOAL if not loss and len(names) <= 10 else None)
             return group
         yield start
 
@@ -70,7 +72,9 @@ def pytest_terminal_summary(terminalreporter):
 
 def in_words(row, report):
     """Return a row of the table."""
-    times = ", ".join(f"{what} {seconds:.2f}" for what, seconds in row["times"].items())
+    goals = {what: f" (goal {seconds:g})" for what, seconds in row["goals"].items()}
+    times = ", ".join(f"{what} {seconds:.2f}{goals.get(what, '')}"
+                      for what, seconds in row["times"].items())
     verdict = "good"
     if report.failed:
         crash = getattr(report.longrepr, "reprcrash", None)
