@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ringcast import Channel
+
 PATIENCE = 60.0                         # seconds, for whatever should happen
 
 
@@ -43,3 +45,14 @@ def gather(pipes: Sequence[Connection]) -> list[Any]:
     for pipe in pipes:
         pipe.send(None)
     return told
+
+
+def receive(channel: Channel) -> int:
+    """Receive until the sender says by an empty message that it has ended; return how
+    many messages."""
+    count = 0
+    for batch in channel.batches():
+        count += len(batch)
+        if not batch.payloads[-1]:
+            break
+    return count

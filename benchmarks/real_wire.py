@@ -21,6 +21,8 @@ import time
 from collections import deque
 from pathlib import Path
 
+from members import receive
+
 from ringcast import Channel
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -57,16 +59,6 @@ def send(channel: Channel, size: int) -> int:
             channel.send(payload)
         count += BURST
     channel.send(b"")
-    return count
-
-
-def receive(channel: Channel) -> int:
-    """Receive until the sender says that it has ended; return how many messages."""
-    count = 0
-    for batch in channel.batches():
-        count += len(batch)
-        if not batch.payloads[-1]:
-            break
     return count
 
 

@@ -19,7 +19,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from members import run
+from members import receive, run
 
 from ringcast import Channel
 
@@ -66,16 +66,6 @@ def work(channel: Channel, batch: int, size: int, counts: list[int], number: int
                 call(payload)
             count += BURST
     counts[number] = count
-
-
-def receive(channel: Channel) -> int:
-    """Receive until the sender says that it has ended; return how many messages."""
-    count = 0
-    for batch in channel.batches():
-        count += len(batch)
-        if not batch.payloads[-1]:
-            break
-    return count
 
 
 def once(threads: int, batch: int, size: int, stack: str) -> list[float]:

@@ -25,7 +25,8 @@ MAX_NAME = 64       # bytes of UTF-8 in a member's name
 MAX_RESUME = 1024   # entries of a digest that a returning member may bring
 
 SEAL = 40                               # bytes by which a sealed datagram is longer
-PROOF_SIZE = 96                         # bytes by which what is signed is longer
+IDENTITY_SIZE = 32                      # bytes of a public key that signs
+PROOF_SIZE = IDENTITY_SIZE + 64         # by which what is signed is longer
 BULK_CHANNEL = 2                        # of sealed datagrams: those that carry messages ...
 HURRIED_CHANNEL = 4                     # ... and those that pass them
 UDP_HEADERS = 28                        # bytes of the IPv4 and UDP headers of a datagram

@@ -18,8 +18,8 @@ from hostile import EDGES, Program
 from trusting import KEYS, PRIVATE, TRUSTED
 
 from ringcast._core.wire import HEADER_SIZE
-from ringcast.config import MAX_DATAGRAM
-from ringcast.protocols.security.identity import IDENTITY_SIZE, Identity, Proved
+from ringcast.config import IDENTITY_SIZE, MAX_DATAGRAM
+from ringcast.protocols.security.identity import Identity, Proved
 from ringcast.transport.tcp.handshake import (
     SIZE,
     Kind,

@@ -14,7 +14,7 @@ from test_threats import flipped, sealed_by
 from trusting_members import Trusting, key_of, private, trusting
 
 from ringcast._core import wire
-from ringcast.config import MIN_DATAGRAM
+from ringcast.config import MIN_DATAGRAM, PROOF_SIZE
 from ringcast.protocols.membership.coordinator import MEETING
 from ringcast.protocols.membership.messages import (
     INSTALL,
@@ -27,7 +27,7 @@ from ringcast.protocols.membership.messages import (
 )
 from ringcast.protocols.security import hello, identity as identities, seal as seals
 from ringcast.protocols.security.hello import MOST_ASKED, MOST_SIGNED_ANSWERS
-from ringcast.protocols.security.identity import PROOF_SIZE, Identity, may_use
+from ringcast.protocols.security.identity import Identity, may_use
 from ringcast.protocols.security.seal import CONTROL, HEADER, HEADER_SIZE, MAGIC, VERSION, nonce
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster

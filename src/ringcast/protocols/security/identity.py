@@ -20,11 +20,9 @@ from typing import NamedTuple, Protocol
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from ringcast.config import PROOF_SIZE
+from ringcast.config import IDENTITY_SIZE
 from ringcast.protocols.security.allowance import Allowance
 
-IDENTITY_SIZE = 32                      # bytes of a public key
-assert PROOF_SIZE == IDENTITY_SIZE + 64 # a public key and a signature
 BURST = 512                             # signatures checked at once, and then one ...
 REFILL = 2_000_000                      # ... in so many nanoseconds
 

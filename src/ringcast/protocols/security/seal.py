@@ -48,7 +48,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 
 from ringcast.address import EVERYONE
-from ringcast.config import BULK_CHANNEL, HURRIED_CHANNEL, SEAL
+from ringcast.config import BULK_CHANNEL, HURRIED_CHANNEL, IDENTITY_SIZE, SEAL
 from ringcast.protocols.security.allowance import Allowance
 from ringcast.protocols.security.hello import (
     CHALLENGE_SIZE,
@@ -59,7 +59,7 @@ from ringcast.protocols.security.hello import (
     read_hello,
     write_hello,
 )
-from ringcast.protocols.security.identity import IDENTITY_SIZE, Proved, Trusted
+from ringcast.protocols.security.identity import Proved, Trusted
 from ringcast.protocols.security.keys import SALT_SIZE, TAG_SIZE, Cipher, Keys, derive
 from ringcast.protocols.security.replay import ReplayWindow
 from ringcast.stack import HeldKeys

@@ -59,7 +59,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringcast.config import PROOF_SIZE
+from ringcast.config import IDENTITY_SIZE, PROOF_SIZE
 from ringcast.transport.ipv4 import HostPort
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ _RECORD = Struct("<4sBBHI4sQQ16s")
 _CHECK = 16
 SIZE = _RECORD.size + _CHECK
 NONCE_SIZE = 16
-_KEY_SIZE = PROOF_SIZE - 64             # of a proof, the public key; the signature follows
 
 
 class Kind(IntEnum):
@@ -132,7 +131,7 @@ def decode(raw: bytes, group: int, before: bytes = b"", key: bytes = b"",
             and identity.believes(_signed_record(raw, before), proof, now)):
         return None
     return Record(kind, member, number, (socket.inet_ntoa(host), port), nonce,
-                  proof[:_KEY_SIZE])
+                  proof[:IDENTITY_SIZE])
 
 
 def _check(raw: bytes, before: bytes, key: bytes) -> bytes:
