@@ -6,10 +6,11 @@ for the next message of its size: that needs no allocator, and its memory is mor
 in the processor's cache.
 
 An object is used again only if the last reference to it is the one that is dropped
-here: then no program can tell it from a new one. It waits on a shelf. A shelf is a list
-of objects of one size, linked through the memory of their bytes. There is a shelf for
-each of the last few sizes that were asked for, so an object of another size, or that a
-sender made, goes back to the allocator.
+here: then no program can tell it from a new one. It waits on a shelf. A shelf is a
+stack of objects of one size. It has room for what a receiver gives back at once when
+LOW of a full window rises (decision 7). There is a shelf for each of the last few sizes
+that were asked for, so an object of another size, or that a sender made, goes back to
+the allocator.
 
 The GIL guards the shelves. In a Python without it nothing is used again.
 """
@@ -40,17 +41,20 @@ cdef extern from "Python.h":
 cdef enum:
     SHELVES = 8
     SHELF_SHIFT = 61                # 64 bits less those that number a shelf
-    SHELF_BYTES = 1 << 20           # what one shelf holds at most
-    SMALLEST = sizeof(PyObject *)   # a link fits into so many bytes
+    SHELF_ITEMS = 1 << 14           # what one shelf holds at most
+    SHELF_BYTES = 8 << 20           # and all of them together
+    SMALLEST = 2                    # shorter ones Python shares anyway
+    AHEAD = 8                       # objects that are fetched before they are taken
 
 
 cdef struct Shelf:
     Py_ssize_t size                 # of each object; 0: not in use
-    PyObject *top                   # the last one that came
     uint64_t count
+    PyObject *items[SHELF_ITEMS]    # the last one that came is the next to go
 
 
 cdef Shelf[SHELVES] shelves
+cdef uint64_t waiting = 0           # bytes on all shelves
 
 
 cdef Shelf *shelf_for(Py_ssize_t size) noexcept:
@@ -72,10 +76,12 @@ cdef bytes make_payload(const char *raw, Py_ssize_t size):
 
 cdef PyObject *take(Shelf *shelf) noexcept:
     """Take the last object off a shelf that has one."""
-    cdef PyObject *item = shelf.top
-    memcpy(&shelf.top, bytes_at(item), sizeof(PyObject *))
+    global waiting
     shelf.count -= 1
-    return item
+    waiting -= <uint64_t>shelf.size
+    if shelf.count >= AHEAD:            # what was kept for long has left the caches
+        prefetch(shelf.items[shelf.count - AHEAD])
+    return shelf.items[shelf.count]
 
 
 cdef bytes refilled(PyObject *item, const char *raw, Py_ssize_t size):
@@ -100,14 +106,31 @@ cdef void shelve(PyObject **items, uint64_t count) noexcept:
 
 
 cdef bint put(PyObject *item) noexcept:
-    """Put an object on the shelf of its size, if there is one with room."""
-    cdef Py_ssize_t size = <Py_ssize_t>bytes_size(item)
-    cdef Shelf *shelf = shelf_for(size)
-    if shelf.size != size or shelf.count * <uint64_t>size >= SHELF_BYTES or size == 0:
+    """Put an object on the shelf of its size, if there is one with room. If all of them
+    are full together, the fullest other one gives way."""
+    global waiting
+    cdef uint64_t size = bytes_size(item)
+    cdef Shelf *shelf = shelf_for(<Py_ssize_t>size)
+    if shelf.size != <Py_ssize_t>size or size == 0 or shelf.count == SHELF_ITEMS:
         return False
-    memcpy(bytes_at(item), &shelf.top, sizeof(PyObject *))
-    shelf.top = item
+    if waiting + size > SHELF_BYTES and not make_room(shelf):
+        return False
+    shelf.items[shelf.count] = item
     shelf.count += 1
+    waiting += size
+    return True
+
+
+cdef bint make_room(Shelf *shelf) noexcept:
+    """Clear the fullest shelf, unless it is this one. Return whether it was cleared."""
+    cdef Shelf *fullest = shelf
+    cdef uint32_t k
+    for k in range(<uint32_t>SHELVES):
+        if shelves[k].count * <uint64_t>shelves[k].size > fullest.count * <uint64_t>fullest.size:
+            fullest = &shelves[k]
+    if fullest == shelf:
+        return False
+    clear(fullest)
     return True
 
 
