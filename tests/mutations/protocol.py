@@ -695,9 +695,13 @@ MUTATIONS = [
              "if now - said > lasts:", "if False:",
              test=CHANGE + "test_one_suspicion_that_is_not_repeated_excludes_nobody"),
     Mutation("who never had the INSTALL counts for a majority", "Detection._voters",
-             "- outside", "",
+             "- self.outside", "",
              test=CHANGE + "test_who_never_had_the_install_does_not_keep_a_dead_coordinator_in_"
                            "the_view"),
+    Mutation("who is alive and has not our view may coordinate for ever", "Detection._silent_of",
+             "return self.silent | self.outside", "return self.silent",
+             test=CHANGE + "test_a_coordinator_that_is_alive_without_our_view_is_not_waited_for_"
+                           "for_ever"),
     Mutation("who has another view counts for a majority", "Membership._on_alive",
              "if alive.view_id == self.view_id:", "if True:",
              test=CHANGE + "test_who_went_with_others_does_not_keep_a_dead_coordinator_in_the_"

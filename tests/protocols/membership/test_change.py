@@ -250,6 +250,24 @@ def next_view(world, kind, counter):
     return kind(before + (counter << COUNTER), seats, *([[], []] if kind is Install else []))
 
 
+def test_a_coordinator_that_is_alive_without_our_view_is_not_waited_for_for_ever():
+    """After forged datagrams C has a view far ahead, in which A is the oldest. A does
+    not hear C, and goes on alone. Then A is in C's view and C is not in A's: each would
+    wait for the other."""
+    world = formed("AC", suspect_timeout=300, heartbeat_interval=50)
+    coordinator, member = world[world["A"].view.names[0]], others(world)[0]
+    world.cut.add((member.name, coordinator.name))
+    for kind, body in ((PREPARE, next_view(world, Prepare, 9)),
+                       (INSTALL, next_view(world, Install, 9))):
+        member.arrive(coordinator.stack.control(kind, body).data)
+        member.turn()
+    while len(coordinator.view.names) > 1:
+        world.run(1)
+    assert len(member.view.names) == 2 and member.view.id > coordinator.view.id
+    world.cut.clear()
+    assert world.run_until_one(5000) is not None
+
+
 def test_a_prepare_that_comes_late_takes_no_promise_back():
     """Else the member would not install what it has promised, and be excluded."""
     world = formed("ABC")

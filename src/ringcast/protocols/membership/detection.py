@@ -9,8 +9,10 @@ path between the two is broken in one direction, and the one who suspects must g
 if it coordinates the view, the other.
 
 A member may never have had the INSTALL of our view, because its coordinator died. Now
-it seeks, or has gone with others: it is alive, and suspects nobody here. So who does
-not say that it has our view does not count among those who watch.
+it seeks, or has gone with others: it is alive, and suspects nobody here. So who has not
+said for OUTSIDE suspect_timeouts that it has our view does not count among those who
+watch, and is suspected itself: if it should coordinate, the others would wait for it
+for ever.
 
 A process that is gone refuses datagrams and dials. Then it is probed at once, and
 nobody waits for suspect_timeout. Multicasts are never refused, so each member also says
@@ -48,7 +50,7 @@ NUDGES = 3              # to the next member, in heartbeat_interval ...
 FEW = 10                # ... in a view of so many members; in a larger one it is one
 REFUSED_PAUSE = nanoseconds(20.0)       # between two probes of one that seems to be gone
 MOST_PATIENCE = 8       # times suspect_timeout
-OUTSIDE = 2             # times suspect_timeout, until who does not say our view is not in it
+OUTSIDE = 2             # times suspect_timeout, until who does not say our view is outside
 MOST_NAMED = 5          # members in a notice
 MOST_NOTICES = 64       # of one turn
 
@@ -75,6 +77,7 @@ class Detection:
         self.watchers: dict[int, set[int]] = {}         # of each member in the view
         self.heard: dict[int, Instant] = {}
         self.inside: dict[int, Instant] = {}            # when each said last that it has our view
+        self.outside: set[int] = set()                  # ... and those who have not for long
         self.probing: dict[int, Probing] = {}
         self.silent: set[int] = set()                   # members that we suspect
         self.reports: dict[int, set[int]] = {}          # whom others suspect ...
@@ -96,7 +99,7 @@ class Detection:
         self.watchers = watchers(members, self.layer.view_id)
         self.watched = {member for member, who in self.watchers.items() if me in who}
         self.heard = {member: self.heard.get(member, now) for member in self.watched}
-        self.inside = dict.fromkeys(self.watched, now)
+        self._listen_anew(now)
         self.probing = {member: probing for member, probing in self.probing.items()
                         if member in self.watched}
         self.silent &= self.watched
@@ -124,6 +127,7 @@ class Detection:
         """Note that a member has our view."""
         if member in self.watched:
             self.inside[member] = now
+            self.outside.discard(member)
 
     def refuse(self, member: int, now: Instant) -> None:
         """Note that a datagram or a dial to a member was refused."""
@@ -174,11 +178,11 @@ class Detection:
     def gone(self, now: Instant) -> set[int]:
         """Return the members that must go."""
         self._drop_old_reports(now)
-        suspected = {*self.silent, *(member for who in self.reports.values() for member in who)}
+        suspected = self.silent.union(self.outside, *self.reports.values())
         gone = set(self.departed)
         alone: dict[tuple[int, int], Instant] = {}
         for member in sorted(suspected - gone):
-            voters = self._voters(member, now)
+            voters = self._voters(member)
             against = {voter for voter in voters if member in self._silent_of(voter)}
             if 2 * len(against) > len(voters):
                 gone.add(member)
@@ -205,15 +209,14 @@ class Detection:
             if now - said > lasts:
                 del self.reports[member], self.said[member]
 
-    def _voters(self, member: int, now: Instant) -> set[int]:
+    def _voters(self, member: int) -> set[int]:
         """Return who watches a member, is not suspected by us, and has our view."""
-        lasts = max(OUTSIDE * self.timeout, 3 * self.interval)
-        outside = {each for each, said in self.inside.items() if now - said > lasts}
-        return self.watchers.get(member, set()) - self.silent - self.departed - outside - {member}
+        return (self.watchers.get(member, set()) - self.silent - self.outside - self.departed
+                - {member})
 
     def _silent_of(self, voter: int) -> set[int]:
         if voter == self.layer.local.incarnation:
-            return self.silent
+            return self.silent | self.outside
         return self.reports.get(voter, set())
 
     def stop(self) -> None:
@@ -241,7 +244,7 @@ class Detection:
         if self.next_beat is not None and self.next_beat <= now:
             self._look(now)
             self._beat(now)
-            if self.silent or self.excluded:
+            if self.silent or self.outside or self.excluded:
                 self._tell(now)
 
     def _recover(self, now: Instant) -> None:
@@ -249,15 +252,25 @@ class Detection:
         self.num_pauses += 1
         self.patience = min(2 * self.patience, MOST_PATIENCE)
         self.heard = dict.fromkeys(self.watched, now)
-        self.inside = dict.fromkeys(self.watched, now)
+        self._listen_anew(now)
         self.probing.clear()
         self.alone = {}
 
+    def _listen_anew(self, now: Instant) -> None:
+        self.inside = dict.fromkeys(self.watched, now)
+        self.outside.clear()
+
     def _look(self, now: Instant) -> None:
-        """Probe the members that are silent for too long."""
+        """Probe the members that are silent for too long, and look who is outside."""
         for member, heard in self.heard.items():
             if now - heard >= self.timeout * self.patience:
                 self._begin_to_probe(member, PROBES, self.timeout // PROBE_SHARE, now)
+        lasts = max(OUTSIDE * self.timeout, 3 * self.interval)
+        for member, said in self.inside.items():
+            if now - said > lasts and member not in self.outside:
+                self.outside.add(member)
+                self._notice("suspects", self.layer.local.incarnation, member,
+                             "it is alive, and does not say that it has our view")
         if not self.probing and self.patience > 1:
             self.patience -= 1
         self._probe(now)
@@ -312,7 +325,8 @@ class Detection:
 
     def _tell(self, now: Instant) -> None:
         """Tell everybody whom we suspect, and whom an operator here has excluded."""
-        body = Suspects(self.layer.view_id, sorted(self.silent), sorted(self.excluded))
+        body = Suspects(self.layer.view_id, sorted(self.silent | self.outside),
+                        sorted(self.excluded))
         self.layer.send_control(SUSPECTS, body, EVERYONE, now)
 
     def _beat(self, now: Instant) -> None:
