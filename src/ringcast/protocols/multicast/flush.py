@@ -440,9 +440,6 @@ class Flush:
         for table in tables:
             if table is not None and old in table:
                 table[new] = table.pop(old)
-        if old in self.unsettled:
-            self.unsettled.remove(old)
-            self.unsettled.add(new)
         self.fetching.paces.pop(old, None)
 
     def has_begun(self, stream: Stream) -> bool:

@@ -79,10 +79,15 @@ class Observing:
 
     def scan(self, now: Instant) -> None:
         """Go on behind what is gone, where nothing comes in order any more. While a
-        view is being agreed on, nothing is skipped: the others count on our report."""
-        if self.layer.flushing.reported is not None:
+        view is being agreed on, nothing is skipped: the others count on our report. Nor
+        is anything of a new member, before the view is settled: it may end at its
+        cut."""
+        flushing = self.layer.flushing
+        if flushing.reported is not None:
             return
         for window in self.layer.windows.values():
+            if window.stream in flushing.unsettled:
+                continue
             place, (before, count) = window.come_up_to, window.stood
             window.stood = place, count + 1 if place == before else 0
             if self.is_behind(window) and window.stood[1] >= PATIENCE:
