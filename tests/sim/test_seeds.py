@@ -105,7 +105,7 @@ KEPT_SETTINGS = [
     # reported to it, and went with a lower id, which the first one would have followed.
     (Settings(members=4, observers=1, crashes=8, loss=0.25, messages=100, unicast=0, leaves=0,
               threads=0, durable=0, duration=2), 1095),
-    # An observer skipped what a new member had freed, because nobody else takes messages.
+    # An observer skipped what a new member had freed: nobody else took messages.
     # That one left before the view was settled: then its stream ended before.
     (Settings(members=3, observers=1, large=4, crashes=8, loss=0.25), 710018),
 ]
