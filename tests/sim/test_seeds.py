@@ -108,6 +108,9 @@ KEPT_SETTINGS = [
     # An observer skipped what a new member had freed: nobody else took messages.
     # That one left before the view was settled: then its stream ended before.
     (Settings(members=3, observers=1, large=4, crashes=8, loss=0.25), 710018),
+    # A durable member was back, for a sender that died before it had sent what it kept.
+    # The member's view said that it had all of that.
+    (Settings(stack="nakack2-udp", members=4, observers=1, large=4, crashes=8, loss=0.25), 721012),
 ]
 
 

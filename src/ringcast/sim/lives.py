@@ -17,7 +17,7 @@ one part of the group, or its absence may have run out.
 
 from typing import TYPE_CHECKING
 
-from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
+from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, precedes
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -127,14 +127,17 @@ class Lives:
                     self._check_departed(receiver, other)
 
     def _check_departed(self, receiver: "Member", other: "Member") -> None:
-        """Check this against where the streams ended for another member."""
+        """Check this against where the streams ended for another member, or for itself.
+        What nobody was given may have ended with its sender: then it ends where it
+        begins for whoever met the sender later."""
         history = self.checkers.views.history(other)
         for before, view in zip(other.views, other.views[1:], strict=False):
             for address, cut in view.departed.items():
                 sender = self.checkers.cluster.incarnations[address.incarnation]
-                had = self.had(receiver, sender)
+                had, given = self.had(receiver, sender), self.had(other, sender)
+                end = cut if given is None or other is receiver else earlier(cut, given)
                 if address in before and not sender.alive and had is not None and (
-                        precedes(had, sender.log.end_before(cut)) and not has_given_up(receiver)
+                        precedes(had, sender.log.end_before(end)) and not has_given_up(receiver)
                         and self._was_awaited(receiver.name, sender, history)
                         and self._was_awaited(receiver.name, sender,
                                               self.checkers.views.history(sender))):

@@ -122,7 +122,7 @@ class Flush:
         self.pending: deque[Pending] = deque()      # views that the application has not seen
         self.is_view_next = False                   # one waits only for Effects of its own
         self.departed: dict[int, Departed] = {}     # by incarnation, those gone first at first
-        # Of which a rest was given up: what the application has of them.
+        # Of which not all comes: what the application has of them.
         self.given_up: dict[Address, Seqno] = {}
         self.largest = 0            # members of the largest view since one was settled
         self.fetching = Fetching(layer, self.departed)
@@ -262,6 +262,8 @@ class Flush:
         stream = window.stream
         self.unsettled.discard(stream)                  # the cut is where somebody has all of it
         cut = agreed.cuts.get(sender, window.offset)
+        if sender not in agreed.cuts:   # nobody told of it: it ends where it begins for us
+            self.given_up[stream.sender] = cut
         stream.release(earlier((cut - stream.ring.capacity) % MODULUS, stream.finished))
         self._make_room(stream.ring)
         stream.ring.announce(cut)
