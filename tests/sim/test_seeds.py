@@ -111,6 +111,8 @@ KEPT_SETTINGS = [
     # A durable member was back, for a sender that died before it had sent what it kept.
     # The member's view said that it had all of that.
     (Settings(stack="nakack2-udp", members=4, observers=1, large=4, crashes=8, loss=0.25), 721012),
+    # No fault: a sender waited since a view that was void for the receiver.
+    (Settings(stack="nakack2-udp"), 731009),
 ]
 
 

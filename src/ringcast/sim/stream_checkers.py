@@ -355,15 +355,16 @@ class StreamCheckers:
     def _wait_for_cut(self, what: str, receiver: "Member", sender: "Member", since: int,
                       low: Seqno) -> None:
         """Check that a stream begins behind `low` for a receiver for which its sender
-        waits since a view. That is known when the receiver is shown it, or a later one;
-        it may have gone past that view, in another part of the group."""
+        waits since a view. That is known when the receiver is shown it, or a later one.
+        It may have gone past that view, in another part of the group; or the view was
+        void for it: then it has parted from the sender."""
         def check() -> bool:
             place = self._places.get((receiver.incarnation, sender.incarnation))
             if not receiver.alive or not receiver.receiving:
                 return True
             if place is None or receiver.views[-1].id < since:
                 return False
-            if not self.views.has_installed(receiver, since):
+            if all(view.id != since for view in receiver.views):
                 return True
             met = 0, place.met, sender.incarnation
             if met not in self._cuts:

@@ -70,10 +70,6 @@ class ViewCheckers:
             if address not in stayed or key not in self.meetings:
                 self.meetings[key] = view.id
 
-    def has_installed(self, member: "Member", view_id: int) -> bool:
-        """Return whether the layers of a member have installed a view."""
-        return any(view.id == view_id for view in self._history.get(member.incarnation, ()))
-
     def _check_primary(self, member: "Member", view: View) -> None:
         """Check a primary view. Where only such a view goes on, see that nothing is
         sent in others."""

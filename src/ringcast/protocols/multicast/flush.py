@@ -122,7 +122,7 @@ class Flush:
         self.pending: deque[Pending] = deque()      # views that the application has not seen
         self.is_view_next = False                   # one waits only for Effects of its own
         self.departed: dict[int, Departed] = {}     # by incarnation, those gone first at first
-        # Of which not all comes: what the application has of them.
+        # Of which a rest was given up: what the application has of them.
         self.given_up: dict[Address, Seqno] = {}
         self.largest = 0            # members of the largest view since one was settled
         self.fetching = Fetching(layer, self.departed)
@@ -202,6 +202,11 @@ class Flush:
         self._lower_cuts({stream: cut for stream, cut in cuts.items()
                           if stream.sender.incarnation in stay})
         self.largest = max(self.largest, len(layer.members))
+        begins = {window.stream.sender: window.offset for sender, window in windows.items()
+                  if sender not in agreed.cuts}         # they end where they begin for us
+        if begins:
+            view = msgspec.structs.replace(view, departed={
+                address: begins.get(address, cut) for address, cut in view.departed.items()})
         for member in [member for member in layer.members if member not in stay]:
             self._depart(member, agreed)
             layer.forget(member)
@@ -262,8 +267,6 @@ class Flush:
         stream = window.stream
         self.unsettled.discard(stream)                  # the cut is where somebody has all of it
         cut = agreed.cuts.get(sender, window.offset)
-        if sender not in agreed.cuts:   # nobody told of it: it ends where it begins for us
-            self.given_up[stream.sender] = cut
         stream.release(earlier((cut - stream.ring.capacity) % MODULUS, stream.finished))
         self._make_room(stream.ring)
         stream.ring.announce(cut)
