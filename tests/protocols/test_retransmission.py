@@ -322,6 +322,17 @@ def test_while_nothing_is_acknowledged_an_interval_repeats_a_part_of_the_window(
     assert sum(repeated[1:]) <= 110 * (1000 // SHARES + window.bundle // 100)
 
 
+def test_while_nobody_asks_the_bucket_fills():
+    """Who has waited long for repeats asks seldom. If each request brought a share of
+    one interval alone, a slow line would take minutes to mend a window."""
+    window, pace = sender()
+    for now in range(10, 1990, INTERVAL):
+        pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now)
+    repeated = pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now + SHARES // 2 * INTERVAL)[1]
+    assert 450 <= repeated <= 550 + window.bundle // 100
+    assert 900 <= pace.pack(window, [(1, 1000)], PREFIX, INTERVAL, now + 999 * INTERVAL)[1] <= 1000
+
+
 def test_what_is_acknowledged_may_be_repeated():
     window, pace = sender()
     for now in range(10, 600, INTERVAL):

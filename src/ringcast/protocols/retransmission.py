@@ -396,7 +396,8 @@ class Pace:
         return datagrams, messages
 
     def _fill(self, window: "Repeatable", interval: int, now: Instant) -> None:
-        """Add to the bucket what was acknowledged, and the share of a new interval."""
+        """Add to the bucket what was acknowledged, and a share for each interval that
+        has passed."""
         ring = window.ring
         most = self.most or ring.max_bytes
         if self.low is None:
@@ -406,8 +407,9 @@ class Pace:
             self.budget += (ring.low - self.low) % MODULUS * max(1, mean)
         self.low = ring.low
         if now - self.since >= interval:
-            self.since = now
-            self.budget = max(self.budget, 0) + max(window.bundle, most // SHARES)
+            passed, self.since = (now - self.since) // interval, now
+            share = max(window.bundle, most // SHARES)
+            self.budget = max(self.budget, 0) + min(passed, SHARES) * share
         self.budget = min(self.budget, most)
 
 
