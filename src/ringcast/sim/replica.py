@@ -77,15 +77,22 @@ class Replica:
                                    and len(payload) <= config.max_bytes // SHARES)
 
     def view(self, view: View) -> None:
-        """Check the state at the place of a view, and name it anew."""
+        """Check the state at the place of a view, and name it anew. If that view is
+        void for us, it is a part of the one that we are shown."""
         content = self.content
-        if content.next_name and content.place != view.id:
+        if content.next_name and content.place != view.id and not self._was_void(view):
             self._violated(f"is shown {view}")
         content.name = content.next_name or self._name_at(view.id)
         content.view_id, content.next_name = view.id, ""
         if self.member.receiving:
             self.member.cluster.checkers.replicated(self.member, view, content.name,
                                                     dict(content.checksums))
+
+    def _was_void(self, view: View) -> bool:
+        """Return whether the layers have installed the view of the state before this
+        one."""
+        history = self.member.cluster.checkers.views.history(self.member)
+        return any(each.id == self.content.place < view.id for each in history)
 
     def _violated(self, what: str) -> None:
         self.member.cluster.checkers.violated(
