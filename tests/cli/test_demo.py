@@ -47,6 +47,18 @@ def test_a_run_without_faults_has_no_differences(tmp_path):
     assert finished(tmp_path).differences() == []
 
 
+def test_the_document_has_what_differs_and_the_figures_of_all(tmp_path):
+    run = finished(tmp_path)
+    run.computed.pop()
+    found = json.loads(json.dumps(report.as_object(run, run.differences())))
+    assert "1 rows of the result differ" in found["differences"][0]
+    assert len(found["delays"]) == len(run.expected) - 1
+    assert sum(row["flights"] for row in found["delays"]) == 1000 - run.expected[-1][2]
+    assert [each["sent"] for each in found["members"]] == [500, 500, 0, len(LATE)]
+    assert found["streams"]["publisher-2#0000000000000002"] == {
+        "rows": 500, "distinct": 500, "lowest": 1, "highest": 500}
+
+
 def spoil_result(run):
     carrier, hour, count, *rest = run.computed[3]
     run.computed[3] = (carrier, hour, count + 1, *rest)
@@ -156,7 +168,7 @@ def is_handled(pid, number):
 @pytest.mark.udp
 def test_the_demo_runs_and_writes_its_report(tmp_path):
     run = demo("--messages", "9000", "--loss", "0.05", "--publishers", "2", "--keep", "kept",
-               cwd=tmp_path)
+               "--json", "demo.json", cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "No message was lost, duplicated or out of order" in run.stdout
     assert "all equal" in run.stdout and "9,000 messages sent" in run.stdout
@@ -170,16 +182,26 @@ def test_the_demo_runs_and_writes_its_report(tmp_path):
     assert "ringcast-demo.html" in run.stdout             # as it was typed
     kept = {path.name for path in (tmp_path / "kept").iterdir()}
     assert kept == {"journal", "table", "checkpoints", "outbox", "traces"}
+    found = json.loads((tmp_path / "demo.json").read_text())
+    assert found["differences"] == [] and found["audit"]["status"] == 0 and found["cores_available"]
+    assert [(each["name"], each["sent"], each["delivered"]) for each in found["members"]] == [
+        ("publisher-1", 4500, 9000 + late), ("publisher-2", 4500, 9000 + late),
+        ("recorder", 0, 9000 + late), ("spark", late, 0)]
+    assert all(each["status"]["num_discard"] > 0 for each in found["members"])
+    assert [tuple(row.values()) for row in found["delays"]] == flights.expected(9000)
+    assert found["progress"][-1]["in_table"] == found["messages"] == 9000
 
 
 @pytest.mark.spark
 @pytest.mark.udp
 def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
     run = demo("--stack", "nakack2-tcp", "--messages", "3000", "--publishers", "2",
-               cwd=tmp_path)
+               "--json", "-", cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "No message was lost, duplicated or out of order" in run.stdout
-    assert "retransmitted" in run.stdout        # what was sent before all had the view
+    found = json.loads(run.stdout)
+    assert (found["stack"], found["loss"], found["differences"]) == ("nakack2-tcp", 0, [])
+    assert "No message was lost, duplicated or out of order" in run.stderr
+    assert "retransmitted" in run.stderr        # what was sent before all had the view
     assert "over nakack2-tcp" in (tmp_path / "ringcast-demo.html").read_text()
 
 
@@ -192,6 +214,7 @@ def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
     (["--messages", "400000"], "--messages"),
     (["--frobnicate"], "--frobnicate"),
     (["--keep", "."], "name a new directory"),
+    (["--json", "no/such/folder"], "--json no/such/folder: No such file"),
     (["--set", "prot=1"], "did you mean 'port'"),
 ])
 def test_an_impossible_option_has_status_2(tmp_path, options, says):

@@ -85,7 +85,7 @@ def perf():
 @prints
 def demo():
     outcomes = [Outcome("publisher-1", 500, 500, status=dict.fromkeys(COUNTERS, 1_234_567))]
-    demo_run.show_results(SimpleNamespace(
+    demo_run.show_results(screen.page(), SimpleNamespace(
         outcomes=outcomes, audit=None, plan=SimpleNamespace(messages=500, announcements=1),
         streams={"publisher-1#1": (5, 5, 1, 5)}, computed=[("AA", 5, 10, 1, 120, 0, 60)],
         expected=[("AA", 5, 10, 1, 120, 0, 60)]), 12.0)

@@ -88,6 +88,10 @@ Discovery = Annotated[str, typer.Option(
          "folder:PATH.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 
+JsonFile = Annotated[str | None, typer.Option(
+    "--json", metavar="FILE",
+    help="Write all figures as one JSON document; - is standard output.")]
+
 
 def json_line(value: Any) -> bytes:
     """Return a value as one line of JSON, in UTF-8."""

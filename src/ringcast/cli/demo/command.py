@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import SecretFile, Settings, StackName, TrustFolder, path, settings
+from ringcast.cli.options import (
+    JsonFile,
+    SecretFile,
+    Settings,
+    StackName,
+    TrustFolder,
+    path,
+    settings,
+)
 
 
 @app.command("demo")
@@ -25,6 +33,7 @@ def demo_command(
     keep: Annotated[Path | None, typer.Option(
         parser=path, metavar="DIR",
         help="Keep journal, table, outbox and traces in this new directory.")] = None,
+    json_file: JsonFile = None,
     secret_file: SecretFile = None,
     trust: TrustFolder = None,
     options: Settings = None,
@@ -34,10 +43,12 @@ def demo_command(
     announces late flights to the group. At the end the figures and the announcements
     are compared with the file, and the traces of all members are audited.
 
+    With --json - the tables go to standard error.
+
     Exit status: 0 when all results are equal, 1 when one differs, 2 for a mistake in
     the call.
     """
     from ringcast.cli.demo.run import run
 
-    run(publishers, messages, loss, stack, seed, page, keep, secret_file, trust,
-        settings(options))
+    run(publishers, messages, loss, stack, seed, page, keep, json_file, secret_file,
+        trust, settings(options))

@@ -1,9 +1,10 @@
-"""The page of a demo: plots and figures, in one file that needs no network."""
+"""What a demo found: a page with plots and figures, in one file that needs no network,
+and the same for a program."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringcast import html_page as page
 from ringcast.cli.demo.flights import Figures
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 COUNTERS = {"num_discard": "datagrams lost", "num_duplicate": "duplicated",
             "num_shuffle": "reordered", "xmit_reqs_sent": "requests",
             "xmit_rsps_sent": "retransmitted"}
+DELAYS = ("carrier", "hour", "flights", "left", "sum", "least", "greatest")     # Figures
 TITLES = ("member", "sent", "delivered", *COUNTERS.values())
 
 
@@ -45,6 +47,22 @@ def write(path: Path, run: "DemoRun", verdict: str) -> None:
     page.write(path, "ringcast demo", verdict, [
         summary, page.table(TITLES, [cells(each) for each in run.outcomes]), progress(run.samples),
         delays(run.computed), datagrams(run.outcomes), *run.audit_parts])
+
+
+def as_object(run: "DemoRun", differences: Sequence[str]) -> dict[str, Any]:
+    """Return the results for a program: what the page and the tables have, all rows of
+    the result, and every counter of each member."""
+    plan, audit = run.plan, run.audit
+    return {
+        "differences": list(differences),
+        **{name: getattr(plan, name) for name in ("publishers", "messages", "announcements",
+                                                  "loss", "seed", "stack", "options")},
+        "audit": None if audit is None else {"status": audit.status, "verdict": audit.verdict},
+        "members": [asdict(each) for each in run.outcomes],
+        "streams": {sender: dict(zip(("rows", "distinct", "lowest", "highest"), stream,
+                                     strict=True)) for sender, stream in run.streams.items()},
+        "delays": [dict(zip(DELAYS, row, strict=True)) for row in run.computed],
+        "progress": [asdict(each) for each in run.samples]}
 
 
 def cells(outcome: Outcome) -> list[str]:

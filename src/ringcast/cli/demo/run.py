@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ringcast.cli.demo import flights, members, pipeline, report
 from ringcast.cli.demo.flights import Figures
 from ringcast.cli.demo.members import DemoPlan, Outcome
+from ringcast.cli.document import check_writable, write_json
 from ringcast.cli.interrupts import held_back, let_end_java, stopping
 from ringcast.cli.options import check_loss, typed
 from ringcast.cli.screen import console, page, show_table
@@ -46,9 +47,9 @@ class DemoError(Exception):
 
 
 def run(publishers: int, messages: int, loss: float | None, stack: str, seed: int, to: Path,
-        keep: Path | None, secret_file: Path | None, trust: Path | None,
+        keep: Path | None, json_file: str | None, secret_file: Path | None, trust: Path | None,
         options: dict[str, Any]) -> None:
-    """Run the demo, and write its report. typer.Exit(1) if a result differs."""
+    """Run the demo, and write its results. typer.Exit(1) if a result differs."""
     properties = {"max_bundle_size": BUNDLE} | options
     if loss is None:
         loss = LOSS if configure(properties, stack).xmit_interval > 0 else 0.0
@@ -57,6 +58,9 @@ def run(publishers: int, messages: int, loss: float | None, stack: str, seed: in
                     len(flights.announcements(messages)), secret_file, trust,
                     "" if trust is None else f"{Folder(trust).own}/")
     plan.channel(plan.recorder).close(0)        # raises now if the settings are impossible
+    if json_file:
+        check_writable(json_file)
+    out = page(to_error=json_file == "-")
     began = time.monotonic()
     with workplace(keep) as directory:
         try:
@@ -65,12 +69,15 @@ def run(publishers: int, messages: int, loss: float | None, stack: str, seed: in
             demo.go()
             differences = demo.differences()
             verdict = "; ".join(differences) or SUCCESS
-            show_results(demo, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            show_results(out, demo, seconds)
             report.write(to, demo, verdict)
-            print(f"\nreport: {typed(to)}")
+            out.print(f"\nreport: {typed(to)}")
+            if json_file:
+                write_json(json_file, report.as_object(demo, differences) | {"seconds": seconds})
             if differences:
                 raise DemoError(verdict)
-            print(verdict)
+            out.print(verdict)
         except DemoError as error:
             console.print(f"ringcast demo: {error}", style="red", highlight=False)
             raise typer.Exit(1) from None
@@ -284,9 +291,8 @@ class DemoRun:
         return []
 
 
-def show_results(run: DemoRun, seconds: float) -> None:
+def show_results(out: Console, run: DemoRun, seconds: float) -> None:
     """Print the figures of the group, and the result beside that from the file."""
-    out = page()
     show_table(out, report.TITLES, [report.cells(each) for each in run.outcomes],
                title="the group")
     delivered = sum(each.delivered for each in run.outcomes)
@@ -310,8 +316,7 @@ def show_result(out: Console, computed: Sequence[Figures], expected: Sequence[Fi
     of_file = {row[:2]: row for row in expected}
     rows = [[*("-" if value is None else str(value) for value in row), mean(row),
              mean(of_file.get(row[:2]))] for row in computed[:MAX_SHOWN]]
-    show_table(out, ("carrier", "hour", "flights", "left", "sum", "least", "greatest",
-                     "mean, Spark", "mean, file"), rows,
+    show_table(out, (*report.DELAYS, "mean, Spark", "mean, file"), rows,
                title=f"departure delay by carrier and hour: {len(computed)} rows from Spark, "
                      f"{len(expected)} from the file, "
                      f"{'all equal' if computed == expected else 'NOT EQUAL'}; here are the first")

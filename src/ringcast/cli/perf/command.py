@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import SecretFile, TrustFolder
+from ringcast.cli.options import JsonFile, SecretFile, TrustFolder
 from ringcast.cli.perf.legends import MULTICAST, ROUND_TRIPS, UNICAST
 from ringcast.config import STACK_NAMES
 
@@ -51,9 +51,7 @@ def perf(
     timeout: Annotated[float, typer.Option(
         help="Seconds that members may take for each of: joining, receiving the rest, "
              "closing.")] = 20.0,
-    json_file: Annotated[str | None, typer.Option(
-        "--json", metavar="FILE",
-        help="Write all figures of all runs as JSON; - is standard output.")] = None,
+    json_file: JsonFile = None,
     group_address: Annotated[str | None, typer.Option(help="IPv4 multicast group.")] = None,
     port: Annotated[int | None, typer.Option(
         help="UDP port of the multicast group, or the first TCP port.")] = None,

@@ -16,6 +16,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ringcast import MAX_PAYLOAD, ConfigError
+from ringcast.cli.document import check_writable, write_json
 from ringcast.cli.options import check_loss, names
 from ringcast.cli.perf import unicast as perf_unicast
 from ringcast.cli.perf.command import (
@@ -30,16 +31,7 @@ from ringcast.cli.perf.legends import MULTICAST
 from ringcast.cli.perf.plan import PerfPlan
 from ringcast.cli.perf.run import RunError, run_once
 from ringcast.cli.perf.steady import STAMP
-from ringcast.cli.perf.table import (
-    COLUMNS,
-    Row,
-    Section,
-    about,
-    check_writable,
-    row_of,
-    show,
-    write_json,
-)
+from ringcast.cli.perf.table import COLUMNS, Row, Section, row_of, show
 from ringcast.cli.screen import console
 from ringcast.config import check_stack, configure
 from ringcast.secret import read_secret
@@ -119,7 +111,7 @@ def measure_rows(
     sections = tables_of(plans, results)
     show(list(sections.values()), to_error=json_file == "-")
     if json_file:
-        write_json(json_file, {**about(), "runs": runs, **common,
+        write_json(json_file, {"runs": runs, **common,
                                **{name: section.rows for name, section in sections.items()}})
 
 

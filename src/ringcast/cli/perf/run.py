@@ -249,11 +249,6 @@ def limit(figures: dict[str, Any], loss: float, available: int) -> str:
     return "waiting for retransmissions" if loss else "switches between processes: no core is full"
 
 
-def cores_available() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def machine_seconds() -> float:
     """Return the CPU seconds that the whole machine has used since it started (to a
     hundredth; Linux)."""

@@ -1,19 +1,13 @@
-"""The output of `ringcast perf`: rows, tables with a legend for people, JSON for
-programs."""
+"""The output of `ringcast perf`: rows, and tables with a legend for people."""
 
-import json
-import platform
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-import ringcast
-from ringcast import ConfigError
+from ringcast.cli.document import cores_available
 from ringcast.cli.perf.plan import PerfPlan
-from ringcast.cli.perf.run import cores_available, limit, medians
+from ringcast.cli.perf.run import limit, medians
 from ringcast.cli.screen import page, show_table
 
 Row = dict[str, Any]
@@ -98,27 +92,3 @@ def show(sections: Sequence[Section], to_error: bool) -> None:
                    [[row["title"], *(column.write(row) for column in section.columns)]
                     for row in section.rows], words=words)
         out.print(section.legend)
-
-
-def about() -> Row:
-    """Return the versions and the machine that the figures were measured with."""
-    return {"ringcast": ringcast.__version__, "python": platform.python_version(),
-            "system": platform.platform(), "cores_available": cores_available()}
-
-
-def check_writable(target: str) -> None:
-    """Raise ConfigError if the file for the figures cannot be written: call it before
-    the measurement."""
-    try:
-        if target != "-":
-            Path(target).open("a").close()
-    except OSError as error:
-        raise ConfigError(f"--json {target}: {error.strerror}") from None
-
-
-def write_json(target: str, document: Row) -> None:
-    text = json.dumps(document, indent=2) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text)
