@@ -15,6 +15,7 @@ from ringcast import (
     NotMemberError,
     RingcastError,
 )
+from ringcast.config import DEFAULTS, configure
 from ringcast.errors import JoinTimeoutError
 
 NAN, INF = float("nan"), float("inf")
@@ -172,6 +173,23 @@ def test_timeouts_may_be_as_long_as_a_thread_can_wait(channel):
     channel.send(b"", timeout=threading.TIMEOUT_MAX)
     channel.send(b"", timeout=0)
     channel.send_many([b""], timeout=None)
+
+
+@pytest.mark.parametrize(("stack", "options", "users"), [
+    ("mcast-udp", {"hosts": "127.0.0.1:7700"}, "mcast-tcp or nakack2-tcp"),
+    ("nakack2-tcp", {"group_address": "239.255.7.7"}, "mcast-udp or nakack2-udp"),
+    ("mcast-tcp", {"ttl": "0"}, "mcast-udp or nakack2-udp"),
+])
+def test_an_option_that_says_where_a_group_is_to_a_stack_that_is_elsewhere_is_refused(
+        stack, options, users):
+    (name, value), = options.items()
+    with pytest.raises(ConfigError, match=f"^{stack} would ignore {name}=.*{value}.*; leave it "
+                                          f"out, or use {users}$") as caught:
+        Channel("arguments", stack=stack, **options)
+    assert one_sentence(caught)
+    for others in (*users.split(" or "), "inproc"):
+        assert configure(options, others)
+    assert configure({name: getattr(DEFAULTS, name)}, stack)
 
 
 def test_a_group_that_has_not_formed_in_time_says_who_was_heard():

@@ -281,7 +281,8 @@ DEFAULTS = msgspec.convert({}, Config)
 
 def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:
     """Return the configuration of a stack, with `options` in the place of defaults.
-    ConfigError names an option that does not exist or is out of its range."""
+    ConfigError names an option that does not exist, is out of its range, or says where
+    a group is to a stack that would not go there."""
     # Imported here, because Spark's workers may have no compiled core.
     from ringcast.stacks import STACKS
 
@@ -294,6 +295,7 @@ def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:
     except msgspec.ValidationError as error:
         raise ConfigError(explained(str(error))) from None
     check_xmit_interval(config.xmit_interval, stack)
+    check_place(config, stack)
     return config.fitted(MAX_DATAGRAM)
 
 
@@ -333,6 +335,20 @@ def check_xmit_interval(value: float, stack: str) -> None:
     if value <= 0 and not STACKS[stack].may_skip_retransmission:
         raise ConfigError(f"xmit_interval={value:g} means no retransmission, and {stack} needs "
                           "it; use nakack2-tcp, or pass more than 0")
+
+
+def check_place(config: Config, stack: str) -> None:
+    """Raise ConfigError if an option says where the group is, and the stack would
+    ignore it: TCP has no multicast address, and UDP no hosts."""
+    # Imported here, because Spark's workers may have no compiled core.
+    from ringcast.stacks import STACKS
+
+    for name in STACKS[stack].carrier.foreign:
+        value = getattr(config, name)
+        if value != getattr(DEFAULTS, name):
+            users = [each for each in NETWORKED if name not in STACKS[each].carrier.foreign]
+            raise ConfigError(f"{stack} would ignore {name}={value!r}; leave it out, or use "
+                              f"{' or '.join(users)}")
 
 
 def suggestion(name: str) -> str:

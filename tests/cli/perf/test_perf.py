@@ -235,7 +235,8 @@ def test_a_row_at_a_rate_says_how_long_messages_take_and_one_with_batches_sends_
 @pytest.mark.udp
 def test_every_row_is_measured_with_each_stack():
     done = perf("--stack", "nakack2-tcp,nakack2-udp", "--stack", "mcast-tcp", "--seconds", 0.1,
-                "--runs", 1, "--size", 1000, "--members", 3, "--port", free_port(), "--json", "-")
+                "--runs", 1, "--size", 1000, "--members", 3, "--port", free_port(), "--json", "-",
+                "--group-address", "239.255.77.7")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [row["title"] for row in rows] == [f"1,000 B, {row}" for row in (

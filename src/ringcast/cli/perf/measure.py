@@ -35,7 +35,7 @@ from ringcast.cli.perf.table import COLUMNS, Row, Section, row_of, show
 from ringcast.cli.screen import console
 from ringcast.config import check_stack, configure
 from ringcast.secret import read_secret
-from ringcast.stacks import STACKS
+from ringcast.stacks import STACKS, own_options
 from ringcast.trust import Folder
 
 MAX_SECONDS = 3600
@@ -75,8 +75,8 @@ def measure_rows(
     row = row_asked_for(members, senders, batch, rate, loss)
     chosen = stacks_of(stack or (UNICAST_STACKS if unicast else STANDARD_STACKS))
     for each in chosen:
-        configure(options, each)
-        check_loss(loss or 0, each, options)
+        configure(own_options(options, each), each)
+        check_loss(loss or 0, each, own_options(options, each))
     common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed,
               "options": options}
     throughput_sizes = sizes(size or SIZES)
@@ -131,7 +131,7 @@ def stacks_for(scenario: Scenario, chosen: Sequence[str], options: dict[str, Any
     if scenario.naive:
         return [STANDARD_STACKS[0]]
     return [name for name in chosen if not scenario.loss
-            or configure(options, name).xmit_interval > 0]
+            or configure(own_options(options, name), name).xmit_interval > 0]
 
 
 def within(option: str, value: float, low: float, high: float) -> None:

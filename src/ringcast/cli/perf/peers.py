@@ -13,6 +13,7 @@ from ringcast import Channel
 from ringcast.cli.perf.naive import NaiveReceiver, NaiveSender
 from ringcast.cli.perf.plan import PerfPlan, StreamChecker
 from ringcast.protocols.faults import Discard
+from ringcast.stacks import own_options
 from ringcast.status import by_name
 
 
@@ -87,7 +88,8 @@ class Joined(Peer):
         faults = [Discard(plan.loss, Random(f"{plan.seed}/{self.name}/loss"))] if plan.loss else []
         self.channel = Channel(plan.group, name=self.name, min_members=plan.members,
                                stack=plan.stack, faults=faults, secret=plan.secret,
-                               trust=plan.trust, **receiving, **plan.options)
+                               trust=plan.trust, **receiving,
+                               **own_options(plan.options, plan.stack))
 
     def join(self) -> None:
         """Connect; after that all members are in this member's view."""
