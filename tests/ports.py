@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import socket
 from contextlib import ExitStack, suppress
 
@@ -20,3 +21,12 @@ def free_port(count=32):
                     probe = probes.enter_context(socket.socket(socket.AF_INET, kind))
                     probe.bind(("", port))
             return first
+
+
+def moved(program, first):
+    """Return a program of a document with its groups on ports from `first` on: those
+    that it names, 77.., and the default. Otherwise two runs of its test on one machine
+    would be in the same groups."""
+    program = re.sub(r"\b77(\d\d)\b", lambda port: str(first + int(port[1])), program)
+    return ("from ringcast.stacks import STACKS\n"
+            f"[each.defaults.update(port={first}) for each in STACKS.values()]\n{program}")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port, moved
 
 import ringcast
 
@@ -68,7 +69,9 @@ def test_atomics_are_in_one_place():
 
 def test_the_code_in_the_readme_runs_as_it_stands():
     """In two terminals, as it says: the listener is ended with Ctrl-C."""
-    listen, say = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    port = free_port()
+    listen, say = (moved(block, port) for block in blocks)
     with subprocess.Popen([sys.executable, "-u", "-c", listen], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as listener:
         try:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from ports import FIRST, free_port, moved
 
 import ringcast
 from ringcast import Batch, Channel, Digest, Message, View, aio
@@ -30,10 +31,19 @@ def program(page):
 
 
 def printed(source, folder):
-    """Run a program in an empty folder to its good end. Return what it has written."""
+    """Run a program in an empty folder, on ports of its own, to its good end. Return
+    what it has written."""
+    source = moved(source, free_port(200))
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, cwd=folder)
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines(), run.stderr
+
+
+def test_a_program_has_ports_of_its_own(tmp_path):
+    source = "from ringcast.config import configure\nprint(configure({}).port, 7700, 7790)"
+    lines, _ = printed(source, tmp_path)
+    default, first, last = map(int, lines[0].split())
+    assert default == first == last - 90 and first >= FIRST
 
 
 def test_the_blocks_of_the_page_on_groups_are_one_program_that_runs(tmp_path):
