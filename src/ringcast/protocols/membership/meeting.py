@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE
 from ringcast.config import Config, nanoseconds
+from ringcast.protocols.allowance import Allowance
 from ringcast.protocols.membership.discovery import Discovery
 from ringcast.protocols.membership.messages import OFFER, PRESENT, SEEK, Install, Present, Seek
 from ringcast.protocols.membership.seldom import Seldom
-from ringcast.protocols.security.allowance import Allowance
 from ringcast.protocols.terms import difference
 from ringcast.stack import Instant
 

@@ -7,5 +7,4 @@ what does not open is dropped before anybody reads it.
     replay.py       no datagram is opened twice
     seal.py         sealing and opening
     keyring.py      the keys of views
-    allowance.py    how often a stranger may make us work
 """

@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from ringcast.config import IDENTITY_SIZE
-from ringcast.protocols.security.allowance import Allowance
+from ringcast.protocols.allowance import Allowance
 
 BURST = 512                             # signatures checked at once, and then one ...
 REFILL = 2_000_000                      # ... in so many nanoseconds

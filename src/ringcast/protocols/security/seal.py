@@ -49,7 +49,7 @@ from cryptography.exceptions import InvalidTag
 
 from ringcast.address import EVERYONE
 from ringcast.config import BULK_CHANNEL, HURRIED_CHANNEL, IDENTITY_SIZE, SEAL
-from ringcast.protocols.security.allowance import Allowance
+from ringcast.protocols.allowance import Allowance
 from ringcast.protocols.security.hello import (
     CHALLENGE_SIZE,
     MOST_ANSWERS,
