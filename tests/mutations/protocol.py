@@ -105,7 +105,7 @@ TRUST = "tests/security/test_trust.py::"
 CHANNEL = "tests/security/test_trusting_channel.py::"
 FOLDER = "tests/security/test_trust_folder.py::"
 FUZZ = "tests/fuzz/test_corpus.py::"
-FLOOD = "tests/fuzz/test_memory.py::test_a_flood_finds_no_memory_without_a_bound"
+FLOOD = "tests/fuzz/test_flooding.py::test_a_flood_finds_no_memory_without_a_bound"
 FORMER = "tests/security/test_former.py::"
 HANDSHAKE = "tests/transport/test_tcp_handshake.py::"
 TCP = "tests/transport/test_tcp.py::"
@@ -117,7 +117,6 @@ MCAST = "tests/protocols/multicast/test_mcast.py::"
 NAKACK2 = "tests/protocols/multicast/test_nakack2.py::"
 QUEUE = "tests/protocols/multicast/test_become_server_queue.py::"
 STABLE = "tests/protocols/multicast/test_stable.py::"
-FLOODING = "tests/fuzz/test_flooding.py::test_a_member_that_floods_the_others_"
 UNICAST = "tests/protocols/test_unicast3.py::"
 WAIT = "tests/protocols/test_waiting.py::"
 BUNDLER = "tests/protocols/test_bundler.py::"
@@ -1110,9 +1109,10 @@ MUTATIONS = [
                   "test_parts_of_any_size_and_of_anybody_fill_no_more_than_the_limit"),
     Mutation("keep all connections of who is in no view", "EarlyPackets.keep",
              "self.size >= MOST_EARLY_OF_ALL or", "",
-             test=FLOODING + "fills_no_memory_and_they_go_on_without_it[mcast-udp-False]"),
+             test="tests/fuzz/test_flooding.py::test_a_member_that_floods_the_others_fills_no_"
+                  "memory_and_they_go_on_without_it[mcast-udp-False]"),
     Mutation("keep all parts", "Parts._keep_part", "while self.size > MOST_BYTES:", "while False:",
-             test=FLOODING + "does_not_use_up_the_memory_they_may_have[mcast-udp]"),
+             test=FLOOD + "[mcast-udp-everything]"),
     Mutation("accept as many connections as come", "Handshaking._make_room",
              "if len(accepted) < MOST_HANDSHAKES:", "if True:",
              test=TCP + "test_many_connections_that_never_speak_do_not_keep_members_from_linking"),
