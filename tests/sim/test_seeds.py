@@ -115,6 +115,8 @@ KEPT_SETTINGS = [
     (Settings(stack="nakack2-udp"), 731009),
     # Who asked seldom was sent a share of one interval each time.
     (Settings(members=3, observers=1, large=4, crashes=8, loss=0.25), 743022),
+    # No fault: nobody who lives was given what a durable member lacks; its sender died.
+    (Settings(stack="nakack2-udp", members=4, observers=1, large=4, crashes=8, loss=0.25), 781033),
     # No fault: the view with which a state begins was void for who got the state.
     (Settings(stack="nakack2-udp", members=4, observers=1, large=4, crashes=8, loss=0.25), 761037),
 ]

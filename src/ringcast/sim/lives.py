@@ -134,10 +134,12 @@ class Lives:
         for before, view in zip(other.views, other.views[1:], strict=False):
             for address, cut in view.departed.items():
                 sender = self.checkers.cluster.incarnations[address.incarnation]
-                had, given = self.had(receiver, sender), self.had(other, sender)
-                end = cut if given is None or other is receiver else earlier(cut, given)
-                if address in before and not sender.alive and had is not None and (
-                        precedes(had, sender.log.end_before(end)) and not has_given_up(receiver)
+                had = self.had(receiver, sender)
+                given = cut if other is receiver else self.had(other, sender)
+                if had is None or given is None or address not in before or sender.alive:
+                    continue
+                if (precedes(had, sender.log.end_before(earlier(cut, given)))
+                        and not has_given_up(receiver)
                         and self._was_awaited(receiver.name, sender, history)
                         and self._was_awaited(receiver.name, sender,
                                               self.checkers.views.history(sender))):
