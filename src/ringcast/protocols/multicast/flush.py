@@ -262,11 +262,14 @@ class Flush:
         window = self.layer.windows.pop(sender, None)
         if window is None:
             return
-        if sender in self.departed:
-            self._give_up(sender)
         stream = window.stream
         self.unsettled.discard(stream)                  # the cut is where somebody has all of it
         cut = agreed.cuts.get(sender, window.offset)
+        if sender in self.departed:
+            if cut == window.offset:                    # it was back, and sent nothing for us
+                stream.retire()
+                return
+            self._give_up(sender)
         stream.release(earlier((cut - stream.ring.capacity) % MODULUS, stream.finished))
         self._make_room(stream.ring)
         stream.ring.announce(cut)
