@@ -94,6 +94,12 @@ FORMING = """(Settings(members=3, unicast=0, threads=0, duration=1.0, crashes=2)
              Settings(members=4, unicast=0, threads=0, duration=1.0, crashes=3, loss=0.2,
                       stack="nakack2-udp"),
              Settings(members=5, unicast=0, threads=0, duration=1.0, partitions=3, crashes=0))"""
+# Nothing happens to a group that forms, so it may not split.
+STARTS = """[Settings(members=members, observers=observers, late=late, duration=0.5, messages=20,
+                      unicast=0, threads=0, loss=0, burst=0, duplicate=0, reorder=0, corrupt=0,
+                      truncate=0, mtu=0, crashes=0, partitions=0, pauses=0, slow=0, exclusions=0,
+                      leaves=0, jumps=0)
+             for members, observers, late in ((2, 1, 1), (4, 0, 2))]"""
 LOSS = "tests/sim/test_loss.py::"
 CHANGE = "tests/protocols/membership/test_change.py::"
 DURABLE = "tests/sim/test_durable.py::"
@@ -248,8 +254,9 @@ MUTATIONS = [
              test="tests/sim/test_state_transfer.py::"
                   "test_an_observer_is_none_of_the_members_that_min_members_asks_for"),
     Mutation("an observer forms a group", "Discovery.may_form",
-             "if not self.observes:", "if True:",
-             test=OBSERVERS + "test_an_observer_forms_no_group"),
+             "if not self.observes:", "if True:", STARTS),
+    Mutation("form a group at once", "Discovery.is_calm_at",
+             "max(self.changed, waited) + self.margin", "max(self.changed, waited)", STARTS),
     Mutation("observers let somebody in who then leads", "Coordinator._wanted",
              "layer.observes and not seat.observes", "False",
              test=OBSERVERS + "test_observers_that_are_left_alone_are_taken_into_the_group_of_who_"

@@ -32,6 +32,7 @@ KINDS = {
     "sealed": ({"sealed": True, "messages": 300}, STACKS, 4),
     # Others, whose keys are not trusted, or not any more, try to be members.
     "trusted": ({"trusted": True, "messages": 300}, STACKS, 4),
+    "late": ({"late": 2, "messages": 100, "duration": 0.5}, STACKS, 4),
     "slow": ({"slow": 3, "crashes": 1, "messages": 300, "options": {"xmit_interval": 0}},
              ["nakack2-tcp"], 8),
 }

@@ -8,6 +8,7 @@ from ringcast._core import wire
 from ringcast.config import configure
 from ringcast.sim.checkers import Checkers, Violation
 from ringcast.sim.cluster import Cluster
+from ringcast.sim.network import MS
 
 
 class History:
@@ -113,6 +114,34 @@ def test_members_that_change_their_order(history):
         history.install(2, "ACB", at="A")
 
 
+def test_a_first_view_beside_another_one(history):
+    with broken("split", "D installed"):
+        history.install(2, "DE")
+
+
+def test_a_first_view_beside_another_one_of_which_it_could_not_hear_in_time(history):
+    history.group.network.delay = 0, 130 * MS           # to and fro, and a SEEK: over form_margin
+    history.install(2, "D")
+    history.group.network.delay = 0, MS
+    with broken("split", "E installed"):
+        history.install(3, "E")
+
+
+def test_groups_may_form_apart_if_something_has_happened(history):
+    history.checkers.note_cause()
+    history.install(2, "DE")
+
+
+def test_a_first_view_of_observers_alone(history):
+    history.checkers.note_cause()
+    history.group["D"].observes = True
+    history.install(2, "DE")
+    history = History()
+    history.group["D"].observes = True
+    with broken("first view", "in which all observe"):
+        history.install(1, "D")
+
+
 @pytest.mark.parametrize("names", ["AB", "A", "BC"])
 def test_a_primary_view_needs_a_majority_of_the_one_before(history, names):
     history.checkers.note_cause()
@@ -161,6 +190,7 @@ def test_groups_that_formed_apart_need_the_majority_of_each():
 
 
 def test_a_first_primary_view_has_min_members(history):
+    history.checkers.note_cause()
     for member in history.group.living():
         member.config = configure({"min_members": 2})
     with broken("primary", "has less than 2 members"):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ringcast.sim.member import Member
 
 AGAIN = 20 * MS     # longest time between two attempts to connect
+LONGEST_DIAL = MS + AGAIN        # until two members try to connect
 BUFFERED = (0, 0, MS, 5 * MS, 20 * MS)  # for how long messages wait in buffers, at most
 CONTROL_BREAKS = 0.002  # the probability that a datagram breaks the connection for control
 KIND_AT = 3         # where the kind is in a datagram

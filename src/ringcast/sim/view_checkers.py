@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from ringcast.address import Address
 from ringcast.audit.primaries import Primaries
+from ringcast.config import nanoseconds
 from ringcast.protocols.seqnos import Seqno
+from ringcast.sim.links import LONGEST_DIAL
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class ViewCheckers:
                                                        view)]
         if stayed != [address for address in view.members if address in stayed]:
             self.violated("age", f"{what} after {before}: who is older has changed")
+        if before is None and not any(self._from(each.incarnation, view) for each in view.members):
+            self._check_first(member, view)
         self._check_primary(member, view)
         for address in () if before is None or self.has_cause else before.members:
             other = self.cluster.incarnations[address.incarnation]
@@ -69,6 +73,26 @@ class ViewCheckers:
             key = member.incarnation, address.incarnation
             if address not in stayed or key not in self.meetings:
                 self.meetings[key] = view.id
+
+    def _check_first(self, member: "Member", view: View) -> None:
+        """Check a view whose members have had none: not all of them observe, and nobody
+        else has a view who could have been heard."""
+        if all(self.cluster.incarnations[address.incarnation].observes for address in view.members):
+            self.violated("first view", f"{member.name} installed {view}, in which all observe")
+        if self.has_cause or not self._hears_in_time(member):
+            return
+        for other in self.cluster.living():
+            if (history := self.history(other)) and member.address not in history[-1]:
+                self.violated("split", f"{member.name} installed {view} though {other.name} has "
+                                       f"{history[-1]}")
+
+    def _hears_in_time(self, member: "Member") -> bool:
+        """Return whether a member that seeks, and who is there already, hear of each
+        other within form_margin."""
+        longest = self.cluster.network.delay[1]
+        way = longest if self.cluster.links is None else 3 * longest + LONGEST_DIAL
+        config = member.config
+        return nanoseconds(config.form_margin) > nanoseconds(config.seek_interval) + 2 * way
 
     def _check_primary(self, member: "Member", view: View) -> None:
         """Check a primary view. Where only such a view goes on, see that nothing is

@@ -75,6 +75,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     starts = {name: Start(rng.randrange(last + 1), rng.choice(NEAR_WRAPS), draw_clock(rng),
                           name != publisher, rng.choice(NEAR_WRAPS), replicas.get(name, ""))
               for name in names}
+    draw_late(Random(f"{seed} late"), starts, options, settings)
     draw_durable(Random(f"{seed} durable"), starts, options, settings)
     draw_least(Random(f"{seed} least"), starts, options)
     draw_observers(of_observers := Random(f"{seed} observers"), starts, options, settings)
@@ -168,6 +169,17 @@ def partition_options(rng: Random, members: int) -> dict[str, Any]:
     if rng.random() < 0.35:
         return {"partition": "primary", "min_members": rng.choice([majority, majority, members])}
     return {}
+
+
+def draw_late(rng: Random, starts: dict[str, Start], options: dict[str, Any],
+              settings: Settings) -> None:
+    """Let as many members as were asked for, but not all, start about when the others
+    have waited for form_margin."""
+    late = rng.sample([*starts], min(settings.late or 0, len(starts) - 1))
+    last = max(start.at for name, start in starts.items() if name not in late)
+    for name in late:
+        at = last + int(rng.uniform(0.7, 1.3) * options["form_margin"] * MS)
+        starts[name] = msgspec.structs.replace(starts[name], at=at)
 
 
 def draw_least(rng: Random, starts: dict[str, Start], options: dict[str, Any]) -> None:

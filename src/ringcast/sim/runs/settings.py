@@ -87,6 +87,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                                         "died.")] = None
     observers: Annotated[int | None, Help("Members for which nobody waits. Their applications are "
                                           "slow, or stand still until the end.", "0")] = None
+    late: Annotated[int | None, Help("Members that start just when others are about to form a "
+                                     "group.", "0")] = None
     sealed: Annotated[bool, Help("Seal the datagrams, as in a group with a secret, and let a "
                                  "stranger say again what it heard.", True)] = False
     trusted: Annotated[bool, Help("The same with keys that the members trust instead of a secret. "
@@ -105,7 +107,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, "
                                   f"not {value}")
         for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "splits", "breaks",
-                     "outages", "switches", "threads", "steady", "durable", "observers"):
+                     "outages", "switches", "threads", "steady", "durable", "observers",
+                     "late"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")
