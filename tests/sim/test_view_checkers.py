@@ -127,8 +127,10 @@ def test_a_first_view_beside_another_one_of_which_it_could_not_hear_in_time(hist
         history.install(3, "E")
 
 
-def test_groups_may_form_apart_if_something_has_happened(history):
-    history.checkers.note_cause()
+@pytest.mark.parametrize("happens", [lambda group: group.checkers.note_cause(),
+                                     lambda group: group["B"].crash()], ids=["cause", "death"])
+def test_groups_may_form_apart_if_something_has_happened(history, happens):
+    happens(history.group)
     history.install(2, "DE")
 
 
@@ -211,6 +213,18 @@ def test_a_member_that_sends_without_a_quorum(history):
 def test_a_member_that_is_excluded_though_nothing_happened(history):
     with broken("excluded", "without C"):
         history.install(2, "AB", at="A")
+
+
+def test_one_who_never_had_the_view_may_go_with_others(history):
+    """Its coordinator died before all had it."""
+    history.install(2, "ABCD", at="ABC")
+    with broken("excluded", "without D"):
+        history.install(3, "ABC", at="C")
+    history.group["E"].crash()
+    history.install(3, "ABC", at="B")
+    history.install(2, "ABCD", at="D")
+    with broken("excluded", "without D"):
+        history.install(3, "ABC", at="A")
 
 
 def test_a_member_that_died_or_leaves_may_be_excluded(history):

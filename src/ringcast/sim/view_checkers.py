@@ -66,7 +66,9 @@ class ViewCheckers:
         self._check_primary(member, view)
         for address in () if before is None or self.has_cause else before.members:
             other = self.cluster.incarnations[address.incarnation]
-            if address not in view and other.alive and other.endpoint.leaving is None:
+            went_elsewhere = before not in self.history(other) and self._has_died()
+            if address not in view and other.alive and other.endpoint.leaving is None and (
+                    not went_elsewhere):
                 self.violated("excluded", f"{what} after {before}, without {other.name}, to whom "
                                           "nothing happened")
         for address in view.members:
@@ -76,15 +78,19 @@ class ViewCheckers:
 
     def _check_first(self, member: "Member", view: View) -> None:
         """Check a view whose members have had none: not all of them observe, and nobody
-        else has a view who could have been heard."""
+        else has a view who could have been heard, as long as nobody has died."""
         if all(self.cluster.incarnations[address.incarnation].observes for address in view.members):
             self.violated("first view", f"{member.name} installed {view}, in which all observe")
-        if self.has_cause or not self._hears_in_time(member):
+        if self.has_cause or self._has_died() or not self._hears_in_time(member):
             return
         for other in self.cluster.living():
             if (history := self.history(other)) and member.address not in history[-1]:
                 self.violated("split", f"{member.name} installed {view} though {other.name} has "
                                        f"{history[-1]}")
+
+    def _has_died(self) -> bool:
+        """Return whether anybody has died, perhaps before others had its INSTALL."""
+        return any(not each.alive for each in self.cluster.incarnations.values())
 
     def _hears_in_time(self, member: "Member") -> bool:
         """Return whether a member that seeks, and who is there already, hear of each
