@@ -184,6 +184,7 @@ class Flush:
         if precedes(hd, begin):
             stream.skip(self.limit(stream, (begin - hd) % MODULUS))
         if not precedes(stream.ring.hd, begin):
+            stream.offset = later(stream.offset, begin)
             del self.skips[stream]
 
     # -------------------------------------------------------------------------------------- install
