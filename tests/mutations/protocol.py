@@ -100,6 +100,10 @@ STARTS = """[Settings(members=members, observers=observers, late=late, duration=
                       truncate=0, mtu=0, crashes=0, partitions=0, pauses=0, slow=0, exclusions=0,
                       leaves=0, jumps=0)
              for members, observers, late in ((2, 1, 1), (4, 0, 2))]"""
+# Some who are to form a group go with another coordinator.
+FEW = """(Settings(members=5, late=3, loss=0.3, duration=0.5, messages=20, unicast=0, threads=0,
+                   crashes=0, pauses=0, partitions=0, exclusions=0, leaves=0,
+                   options={"min_members": 3, "form_margin": 20}),)"""
 LOSS = "tests/sim/test_loss.py::"
 CHANGE = "tests/protocols/membership/test_change.py::"
 DURABLE = "tests/sim/test_durable.py::"
@@ -255,6 +259,8 @@ MUTATIONS = [
                   "test_an_observer_is_none_of_the_members_that_min_members_asks_for"),
     Mutation("an observer forms a group", "Discovery.may_form",
              "if not self.observes:", "if True:", STARTS),
+    Mutation("a first view has less than min_members", "Discovery.is_enough",
+             ">= self.min_members", ">= 1", FEW),
     Mutation("form a group at once", "Discovery.is_calm_at",
              "max(self.changed, waited) + self.margin", "max(self.changed, waited)", STARTS),
     Mutation("observers let somebody in who then leads", "Coordinator._wanted",

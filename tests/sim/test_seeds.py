@@ -125,6 +125,12 @@ KEPT_SETTINGS = [
     (Settings(members=4, observers=1, large=4, crashes=8, loss=0.25), 782055),
     # No fault: the view with which a state begins was void for who got the state.
     (Settings(stack="nakack2-udp", members=4, observers=1, large=4, crashes=8, loss=0.25), 761037),
+    # One who was to form the group went with another coordinator, and the first view
+    # had less than min_members.
+    (Settings(members=4, late=2, loss=0.3, duration=1, messages=20, unicast=0, large=0, threads=0,
+              burst=0, duplicate=0, reorder=0, corrupt=0, truncate=0, mtu=0, crashes=0,
+              partitions=0, pauses=0, slow=0, exclusions=0, leaves=0, jumps=0, durable=0,
+              options={"min_members": 3}), 126),
 ]
 
 

@@ -61,9 +61,9 @@ class ViewCheckers:
                                                        view)]
         if stayed != [address for address in view.members if address in stayed]:
             self.violated("age", f"{what} after {before}: who is older has changed")
+        self._check_primary(member, view)
         if before is None and not any(self._from(each.incarnation, view) for each in view.members):
             self._check_first(member, view)
-        self._check_primary(member, view)
         for address in () if before is None or self.has_cause else before.members:
             other = self.cluster.incarnations[address.incarnation]
             went_elsewhere = before not in self.history(other) and self._has_died()
@@ -77,10 +77,16 @@ class ViewCheckers:
                 self.meetings[key] = view.id
 
     def _check_first(self, member: "Member", view: View) -> None:
-        """Check a view whose members have had none: not all of them observe, and nobody
-        else has a view who could have been heard, as long as nobody has died."""
-        if all(self.cluster.incarnations[address.incarnation].observes for address in view.members):
+        """Check a view whose members have had none: those who do not observe are enough
+        for one of them; and nobody else has a view who could have been heard, as long
+        as nobody has died."""
+        founders = [each for each in (self.cluster.incarnations[address.incarnation]
+                                      for address in view.members) if not each.observes]
+        if not founders:
             self.violated("first view", f"{member.name} installed {view}, in which all observe")
+        if len(founders) < min(each.config.min_members for each in founders):
+            self.violated("first view", f"{member.name} installed {view}: that is not enough for "
+                                        "any of its members")
         if self.has_cause or self._has_died() or not self._hears_in_time(member):
             return
         for other in self.cluster.living():

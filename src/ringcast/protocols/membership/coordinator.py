@@ -277,6 +277,9 @@ class Coordinator:
         they come from, and above all that we have promised. It is to be primary, or
         not, as the verdict says, or as we foresee it."""
         layer = self.layer
+        if layer.install is None and not layer.meeting.discovery.is_enough(seats):
+            self.change = None                          # form() looks again who is there
+            return
         self.num_changes += 1
         self.renews = False
         highest = max([layer.promised, *(seat.before for seat in seats)])

@@ -153,6 +153,10 @@ class Discovery:
         content = [sender for sender, need in needs.items() if need <= len(needs)]
         return min(content, default=None) == self.incarnation
 
+    def is_enough(self, seats: list[Seat]) -> bool:
+        """Return whether so many may form a group with us as its coordinator."""
+        return sum(not seat.observes for seat in seats) >= self.min_members
+
     def physicals(self, besides: Collection[int]) -> dict[int, str]:
         """Return where those who are not in our view can be reached."""
         return {sender: found.seat.physical for table in (self.others, self.seekers)
