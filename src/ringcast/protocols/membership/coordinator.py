@@ -277,7 +277,8 @@ class Coordinator:
         they come from, and above all that we have promised. It is to be primary, or
         not, as the verdict says, or as we foresee it."""
         layer = self.layer
-        if layer.install is None and not layer.meeting.discovery.is_enough(seats):
+        is_first = layer.install is None and finish is None
+        if is_first and not layer.meeting.discovery.is_enough(seats):
             self.change = None                          # form() looks again who is there
             return
         self.num_changes += 1
