@@ -678,7 +678,7 @@ MUTATIONS = [
              test=CHANGE + "test_a_leave_that_is_lost_is_said_again"),
     Mutation("a view tells of a stream that was given up as if all had come", "Flush._give_up",
              "self.given_up[gone.stream.sender] = gone.ring.hd", "pass",
-             test="tests/sim/test_seeds.py::test_what_failed_once_stays_mended[nakack2-udp-408]"),
+             test=FLUSH + "test_departed_streams_that_nobody_takes_are_bounded"),
     Mutation("as many streams are held as the last view has members", "Flush.install",
              "self.largest = max(self.largest, len(layer.members))",
              "self.largest = len(layer.members)",

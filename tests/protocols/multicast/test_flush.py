@@ -46,6 +46,7 @@ class Process:
         layers = [Stable(self.address, config, self.multicast)] if spec.votes else []
         self.stack = Stack([*layers, self.multicast], local=self.address, group="group")
         self.inbox, self.log, self.outstanding = [], [], []
+        self.departed = {}                      # as views told it
         self.room, self.finishes, self.alive = 1 << 20, True, True
         self.installed = self.settled = 0       # the ids of its view, and of the last settled one
         self.alarm = self.wakes = None
@@ -86,6 +87,8 @@ class Process:
         self.wire.put(self, effects.packets)
         assert not effects.warnings and effects.fault is None
         self.log += [("view", view.id) for view in effects.views]
+        for view in effects.views:
+            self.departed = view.departed | self.departed      # as it was told first
         for batch in effects.deliveries:
             self.log += [("message", batch.sender.name, payload, batch.view_id)
                          for payload in batch.payloads]
@@ -225,7 +228,11 @@ class Membership:
         milliseconds apart."""
         view_id = next(self.wire.view_ids)
         members = sorted(reports, key=lambda process: process.incarnation)
+        left = [process for process in self.wire.processes if not process.alive]
         view = View(view_id, tuple(process.address for process in members),
+                    departed={process.address: max(report.get(process.incarnation, 0)
+                                                   for report in reports.values())
+                              for process in left},
                     observers=tuple(process.address for process in members if process.observes))
         for process in members:
             agreed = self.agreed(process, reports)
@@ -1273,6 +1280,7 @@ def test_departed_streams_that_nobody_takes_are_bounded():
     network.rest()
     assert len(a.got(b)) == 2 and a.views() == list(range(1, 2 * (MOST_DEPARTED + 3) + 2))
     assert not a.multicast.flushing.departed
+    assert [*a.departed.values()] == 3 * [0] + MOST_DEPARTED * [2]
 
 
 def test_a_group_that_shrinks_holds_as_many_streams_as_it_had_members():
