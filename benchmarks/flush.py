@@ -1,4 +1,4 @@
-"""What the flush costs while no view changes, in turns with and without it.
+"""Measure what the flush costs while no view changes, in turns with and without it.
 
     python benchmarks/flush.py [--stack NAME ...] [--size N ...] [--rounds N]
 
@@ -13,17 +13,13 @@ receiver, and CPU time for each message at the sender and at the receivers.
 import argparse
 import secrets
 import statistics
-import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from members import receive, run
+import senders
+from members import run
 
-from ringcast import Channel
 from ringcast.protocols.multicast import mcast, nakack2, retention
-
-SECONDS = 1.0
-BURST = 100                             # messages between two looks at the clock
 
 
 def be(sends: bool, keeps: bool, size: int, options: dict[str, Any], pipe: Connection) -> None:
@@ -31,25 +27,7 @@ def be(sends: bool, keeps: bool, size: int, options: dict[str, Any], pipe: Conne
     if not keeps:
         for module in (retention, mcast, nakack2):
             vars(module)["keeps_for_others"] = lambda layer, sender: False
-    with Channel(**options, deliver=not sends) as channel:
-        pipe.send(None)
-        pipe.recv()
-        began, spent = time.monotonic(), time.process_time()
-        count = send(channel, size) if sends else receive(channel)
-        elapsed, spent = time.monotonic() - began, time.process_time() - spent
-        pipe.send((count / elapsed, spent / count))
-        pipe.recv()                     # the others may still need something
-
-
-def send(channel: Channel, size: int) -> int:
-    """Send for SECONDS; return how many messages."""
-    payload, call, count, end = bytes(size), channel.send, 0, time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        for _ in range(BURST):
-            call(payload)
-        count += BURST
-    channel.send(b"")
-    return count
+    senders.be(sends, 1, 1, size, options, pipe)
 
 
 def once(stack: str, size: int, keeps: bool) -> tuple[float, float, float]:
