@@ -1,5 +1,5 @@
-"""What a command measured, as one JSON document: in a file or on standard output, with
-the versions and the machine."""
+"""Write what a command measured as one JSON document, to a file or to standard output,
+with the versions and the machine."""
 
 import json
 import os

@@ -66,9 +66,9 @@ class ViewCheckers:
             self._check_first(member, view)
         for address in () if before is None or self.has_cause else before.members:
             other = self.cluster.incarnations[address.incarnation]
-            went_elsewhere = before not in self.history(other) and self._has_died()
-            if address not in view and other.alive and other.endpoint.leaving is None and (
-                    not went_elsewhere):
+            if address in view or not other.alive or other.endpoint.leaving is not None:
+                continue
+            if before in self.history(other) or not self._has_died():   # else it went elsewhere
                 self.violated("excluded", f"{what} after {before}, without {other.name}, to whom "
                                           "nothing happened")
         for address in view.members:

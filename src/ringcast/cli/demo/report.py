@@ -1,5 +1,5 @@
-"""What a demo found: a page with plots and figures, in one file that needs no network,
-and the same for a program."""
+"""Write what a demo found: as a page with plots and figures, in one file that needs no
+network, and as an object for a program."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -75,8 +75,9 @@ def measure_rows(
     row = row_asked_for(members, senders, batch, rate, loss)
     chosen = stacks_of(stack or (UNICAST_STACKS if unicast else STANDARD_STACKS))
     for each in chosen:
-        configure(own_options(options, each), each)
-        check_loss(loss or 0, each, own_options(options, each))
+        own = own_options(options, each)
+        configure(own, each)
+        check_loss(loss or 0, each, own)
     common = {"group": "perf", "seconds": seconds, "timeout": timeout, "seed": seed,
               "options": options}
     throughput_sizes = sizes(size or SIZES)
