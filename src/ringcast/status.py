@@ -237,7 +237,7 @@ class MulticastStatus(Section):
     num_missing_asked: Annotated[int, Count(
         "messages", "messages asked for that are missing", "Grows: see `xmit_reqs_sent`.")] = 0
     num_gone_undelivered: Annotated[int, Count(
-        "messages", "messages behind a gap when their sender left: never delivered",
+        "messages", "messages from a gap on when their sender left: lost, unless it comes back",
         "Not 0: a sender died before anybody who is left had what was lost.")] = 0
     num_skips: Annotated[int, Count(
         "places", "places where this member, an observer, was told that it missed messages",

@@ -40,11 +40,11 @@ def test_a_message_is_the_same_after_it_was_cut(bundle, size):
 
 
 @pytest.mark.parametrize("first", [1, 2**64 - 2])
-def test_a_fragment_tells_where_its_message_begins_unless_it_is_the_last(first):
+def test_a_fragment_tells_where_its_message_begins_and_whether_it_is_the_last(first):
     fragments = cut(PAYLOAD[:5000], first, 1500)
     seqnos = [(first + index) % 2**64 for index in range(len(fragments))]
     assert [begin_of(seqno, fragment) for seqno, fragment in zip(seqnos, fragments, strict=True)
-            ] == [first] * (len(fragments) - 1) + [None]
+            ] == [(first, False)] * (len(fragments) - 1) + [(first, True)]
 
 
 @pytest.mark.parametrize("fragment", [b"", bytes(HEAD.size), HEAD.pack(7, 2, 5) + b"x"], ids=[

@@ -5,6 +5,7 @@ import pytest
 
 from ringcast import Digest
 from ringcast.protocols.membership.messages import LEAVE, Leave
+from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.runs.replay import replay
 from ringcast.sim.runs.run import simulate
@@ -289,6 +290,65 @@ def test_a_durable_member_that_leaves_in_one_part_is_absent_in_no_other(stack, d
     assert all(play.absent(name) == [] for name in there)
     assert play["A"].multicast.unacked() == 0
     assert all(play["D"].incarnation in play[name].members.absentees.left for name in there)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_stream_has_no_hole_where_only_who_came_meanwhile_is_left(stack, lives):
+    """It comes back to E, which has the end of the stream. The sender is cut off from
+    them, and has kept the rest; or it is dead, and the stream ends where it stood."""
+    play = Play(stack, names="ABD")
+    a, d = play["A"], play["D"]
+    a.offer(4, 10)
+    play.run(100)
+    play.die("D")
+    a.offer(5, 10)
+    play.run(100)
+    play.cluster.start("E")
+    play.run(1_000)
+    a.offer(3, 10)
+    play.run(100)
+    assert play.got(a, play["E"]) == 3
+    if lives:
+        part(play, "AB", "DE")
+    else:
+        a.crash()
+        play["B"].crash()
+        play.run(1_000)
+    play.come_back()
+    play.run(2_000)
+    assert {*play["D"].views[-1].names} == {*"DE"}
+    assert (play.got(a, d), play.got(a, play["D"])) == (4, 0)
+    play.cluster.heal()
+    play.run(2_000)
+    play.cluster.settle(20_000)
+    assert play.got(a, play["D"]) == (8 if lives else 0)
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp", "nakack2-udp"])
+def test_a_stream_goes_on_behind_a_large_message_that_was_acknowledged_in_part(stack):
+    """The sender has no room for all of it. So the others keep only the rest."""
+    play = Play(stack, capacity=8)
+    a, b, d = play["A"], play["B"], play["D"]
+    a.offer(2, 10)
+    play.run(100)
+    a.offer(1, 500_000)
+    ring = a.multicast.send_window.ring
+    for _ in range(40_000):
+        if (ring.low - a.offset) % MODULUS > 2:
+            break
+        play.run(0.05)
+    assert play.got(a, d) == 2
+    play.die("D")
+    a.offer(2, 10)
+    play.run(1_000)
+    assert b.multicast.windows[a.incarnation].stream.before_rest() is not None
+    a.crash()
+    play.run(1_000)
+    assert (play.got(a, b), play.absent("B")) == (2 + 9 + 2, ["D"])
+    play.come_back()
+    play.cluster.settle(20_000)
+    assert play.got(a, play["D"]) == 2
 
 
 def test_one_member_that_hears_a_durable_one_leave_is_enough():

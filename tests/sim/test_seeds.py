@@ -125,6 +125,15 @@ KEPT_SETTINGS = [
     (Settings(members=4, observers=1, large=4, crashes=8, loss=0.25), 782055),
     # No fault: the view with which a state begins was void for who got the state.
     (Settings(stack="nakack2-udp", members=4, observers=1, large=4, crashes=8, loss=0.25), 761037),
+    # A durable member came back to who had only a later part of a stream, and went on
+    # with that. Its sender lived elsewhere, and had the rest.
+    (Settings(stack="nakack2-tcp", members=4, observers=1, large=4, crashes=8), 781005),
+    # No fault: those who had what a durable member lacked were dead.
+    (Settings(stack="nakack2-tcp", members=4, observers=1, large=4, crashes=8), 821032),
+    # No fault: an earlier life had acknowledged a part of the message that was lacking.
+    (Settings(stack="nakack2-udp", members=4, observers=1, large=4, crashes=8, loss=0.25), 821045),
+    # No fault: in the silence LOW was still told to an observer, and seldom.
+    (Settings(members=4, observers=1, large=4, crashes=8, loss=0.25), 821054),
     # One who was to form the group went with another coordinator, and the first view
     # had less than min_members.
     (Settings(members=4, late=2, loss=0.3, duration=1, messages=20, unicast=0, large=0, threads=0,

@@ -41,13 +41,13 @@ def size_of(bundle: int) -> int:
                - HEAD.size)
 
 
-def begin_of(seqno: Seqno, fragment: bytes) -> Seqno | None:
-    """Return the seqno of the first fragment of a message, if this is a fragment in its
-    middle and nothing else of the stream is between the two; otherwise None."""
+def begin_of(seqno: Seqno, fragment: bytes) -> tuple[Seqno, bool] | None:
+    """Return the seqno of the first fragment of a message, and whether this one is the
+    last; None if anything else of the stream is between the two."""
     if len(fragment) <= HEAD.size:
         return None
     number, index, count = HEAD.unpack_from(fragment)
-    return number if index + 1 < count and (number + index) % MODULUS == seqno else None
+    return (number, index + 1 >= count) if (number + index) % MODULUS == seqno else None
 
 
 def rejoin(fragments: list[bytes]) -> list[tuple[int, bytes, bool]]:

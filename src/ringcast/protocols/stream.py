@@ -200,16 +200,28 @@ class Stream:
         """Return the seqno before the large message in whose middle this one is, if all
         of it up to here is kept; otherwise `seqno`. What was freed here and is not
         whole, its sender keeps."""
+        begin, is_last = self._begin_of(seqno) or (None, True)
+        if begin is not None and not is_last and precedes(self.ring.low, begin):
+            return (begin - 1) % MODULUS
+        if self.own is None and self.reassembly is not None:
+            return self.reassembly.boundary(seqno, None if is_last else begin)
+        return seqno
+
+    def before_rest(self) -> Seqno | None:
+        """Return the seqno before the large message of which a part is freed and the
+        rest is kept, if there is one."""
+        begin, _ = self._begin_of((self.ring.low + 1) % MODULUS) or (None, True)
+        before = None if begin is None else (begin - 1) % MODULUS
+        return None if before == self.ring.low else before
+
+    def _begin_of(self, seqno: Seqno) -> tuple[Seqno, bool] | None:
+        """Return where the large message begins of which this seqno has a fragment that
+        is kept, and whether that is its last one."""
         flags = self.marks.flags.get(seqno, 0)
         if self.kept_marks is not None:
             flags |= self.kept_marks.flags.get(seqno, 0)
         fragment = self.ring.get(seqno) if flags & FRAGMENT and not flags & OOB else None
-        begin = begin_of(seqno, fragment) if fragment is not None else None
-        if begin is not None and precedes(self.ring.low, begin):
-            return (begin - 1) % MODULUS
-        if self.own is None and self.reassembly is not None:
-            return self.reassembly.boundary(seqno, begin)
-        return seqno
+        return None if fragment is None else begin_of(seqno, fragment)
 
     def freeable(self, seqno: Seqno) -> Seqno:
         """Return up to where our own messages may be freed, if all have finished them

@@ -15,9 +15,11 @@ All this is owed only as long as it was waited for: an operator may have exclude
 one part of the group, or its absence may have run out.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, precedes
+from ringcast.protocols.stream import Stream
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -88,11 +90,9 @@ class Lives:
     def _is_held(self, receiver: "Member", sender: "Member", seqno: Seqno) -> bool:
         """Return whether anybody who lives has a message of a sender. It is gone with
         the last who was there when it came."""
-        streams = (other.multicast.flushing.departed.get(sender.incarnation)
-                   or other.multicast.windows.get(sender.incarnation)
-                   for other in self.checkers.cluster.living() if other is not receiver)
-        return sender.alive or any(precedes(stream.ring.low, seqno) for stream in streams
-                                   if stream is not None)
+        others = (other for other in self.checkers.cluster.living() if other is not receiver)
+        return sender.alive or any(precedes(stream.ring.low, seqno)
+                                   for stream in streams_of(others, sender))
 
     def _was_awaited(self, name: str, sender: "Member", history: list[View]) -> bool:
         """Return whether a name was a member or absent in all of these views, since it
@@ -126,6 +126,15 @@ class Lives:
                 for other in living:
                     self._check_departed(receiver, other)
 
+    def _without_part(self, receiver: "Member", sender: "Member", had: Seqno) -> Seqno:
+        """Return up to where a member has a stream without the large message of which
+        an earlier life had to acknowledge a part, and died."""
+        end = sender.log.end_of((had + 1) % MODULUS)
+        lives = (each for each in self.checkers.cluster.incarnations.values()
+                 if each.name == receiver.name)
+        return end if any(precedes(had, stream.finished) and precedes(stream.finished, end)
+                          for stream in streams_of(lives, sender)) else had
+
     def _check_departed(self, receiver: "Member", other: "Member") -> None:
         """Check this against where the streams ended for another member, or for itself.
         What nobody was given may have ended with its sender: then it ends where it
@@ -138,6 +147,7 @@ class Lives:
                 given = cut if other is receiver else self.had(other, sender)
                 if had is None or given is None or address not in before or sender.alive:
                     continue
+                had = self._without_part(receiver, sender, had)
                 if (precedes(had, sender.log.end_before(earlier(cut, given)))
                         and not has_given_up(receiver)
                         and self._was_awaited(receiver.name, sender, history)
@@ -149,6 +159,15 @@ class Lives:
                                 "always a member or absent")
 
 
+def streams_of(members: Iterable["Member"], sender: "Member") -> Iterator[Stream]:
+    """Yield the stream of a sender in each of these members that has it."""
+    for member in members:
+        window = (member.multicast.flushing.departed.get(sender.incarnation)
+                  or member.multicast.windows.get(sender.incarnation))
+        if window is not None:
+            yield window.stream
+
+
 def is_absent(name: str, view: View) -> bool:
     """Return whether a view says that a name is absent."""
     return any(address.name == name for address in view.absent)
@@ -156,6 +175,6 @@ def is_absent(name: str, view: View) -> bool:
 
 def has_given_up(member: "Member") -> bool:
     """Return whether a member, or an earlier life, was too slow for the streams of
-    departed senders."""
+    departed senders, or was told only of what comes behind a gap."""
     return any(each.multicast.counters.num_gone_undelivered
                for each in member.cluster.incarnations.values() if each.name == member.name)

@@ -182,6 +182,6 @@ class Change:
         reports = {member: self.reports[member] for member in together}
         kept = {member: report.kept[sender] for member, report in reports.items()
                 if sender in report.kept and sender in report.digest}
-        parts = outermost(Part(member, each.low, reports[member].digest[sender])
+        parts = outermost(Part(member, each.low, reports[member].digest[sender], each.before)
                           for member, each in kept.items())
         return parts, next((each.name for each in kept.values() if each.name), None)

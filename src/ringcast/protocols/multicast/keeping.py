@@ -53,6 +53,7 @@ class Kept(msgspec.Struct, array_like=True):
 
     low: Seqno                          # everything that follows is kept
     name: Name | None = None            # of the sender, if somebody is absent
+    before: Seqno | None = None         # the large message of which only the rest is kept
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
@@ -61,6 +62,7 @@ class Part(msgspec.Struct, array_like=True, frozen=True):
     holder: int
     low: Seqno                          # what follows ...
     last: Seqno                         # ... up to here
+    before: Seqno | None = None         # as in Kept
 
 
 class Owed(NamedTuple):
@@ -143,7 +145,8 @@ class Keeping:
         held = {origin: gone.stream for origin, gone in self.layer.flushing.departed.items()
                 if gone.is_held}
         held |= {origin: window.stream for origin, window in self.layer.windows.items()}
-        return {origin: Kept(stream.ring.low, stream.sender.name if self.has_absent else None)
+        return {origin: Kept(stream.ring.low, stream.sender.name if self.has_absent else None,
+                             stream.before_rest())
                 for origin, stream in held.items()}
 
     def start(self, member: int, agreed: "Agreed") -> Seqno:
@@ -205,13 +208,20 @@ class Keeping:
         return [(each, place) for each, place in places if next_part(each.parts, place)]
 
     def _place_in(self, owed: Owed) -> Seqno:
-        """Return our place in the stream of a departed sender. If nobody has what
-        follows it any more, the stream goes on with the next that somebody has."""
+        """Return our place in the stream of a departed sender. If nobody here has what
+        comes next, the stream ends there: the sender may live elsewhere, and keep that
+        for us. But of a large message we may have acknowledged a part, and lost it."""
         low = reduce(earlier, (part.low for part in owed.parts))
-        place = self._place(owed.sender, low, reduce(later, (part.last for part in owed.parts)))
-        if next_part(owed.parts, place) is None:
-            lows = [part.low for part in owed.parts if precedes(place, part.low)]
-            place = min(lows, key=lambda low: (low - place) % MODULUS, default=place)
+        last = reduce(later, (part.last for part in owed.parts))
+        place = self._place(owed.sender, low, last)
+        known = self.places.get(owed.sender, self.places.get(owed.sender.origin))
+        if known is not None and precedes(known, place):
+            place = known
+        if precedes(place, last) and next_part(owed.parts, place) is None:
+            rests = [part.low for part in owed.parts if part.before == place]
+            if rests:
+                return reduce(earlier, rests)
+            self.layer.counters.num_gone_undelivered += (last - place) % MODULUS
         return place
 
     def note_places(self) -> None:

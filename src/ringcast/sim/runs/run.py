@@ -18,6 +18,7 @@ import msgspec
 from ringcast.config import configure, nanoseconds
 from ringcast.protocols.membership.coordinator import JOINING
 from ringcast.protocols.membership.state import PATIENCE
+from ringcast.protocols.multicast.observing import REPEATS
 from ringcast.sim.checkers import Violation
 from ringcast.sim.clock import Clock
 from ringcast.sim.cluster import Cluster
@@ -450,9 +451,12 @@ class Run:
                                                 "intervals")
 
     def _settling(self) -> int:
-        """Return the time after which only heartbeats are sent."""
+        """Return the time after which only heartbeats are sent. Observers do not
+        answer, so LOW is told to them some times more."""
         config = self.config
-        return (10 * self._interval() + slowed(10 * config.heartbeat_interval)
+        is_observed = any(member.observes for member in self.cluster.living())
+        return ((10 + is_observed * REPEATS) * self._interval()
+                + slowed(10 * config.heartbeat_interval)
                 + 4 * nanoseconds(config.conn_close_timeout
                                   + min(config.conn_expiry_timeout, 1000)))
 
