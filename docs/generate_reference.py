@@ -26,7 +26,7 @@ import typer
 import ringcast
 from ringcast import cli
 from ringcast.cli.app import app
-from ringcast.config import Config
+from ringcast.config import STACK_NAMES, STACKS_WITH, Config
 from ringcast.stacks import STACKS
 from ringcast.status import ALL, Section, Status, numbers
 
@@ -48,6 +48,7 @@ program again.
 Each is a keyword argument of `Channel`, and `ringcast.Options` is their type; the commands `join`,
 `members`, `demo`, `record`, `publish` and `simulate` take them as `--set NAME=VALUE`. Times are
 milliseconds and sizes are bytes, if nothing else is said. (Arguments called `timeout` are seconds.)
+A stack refuses an option that it does not have.
 """
 
 COUNTERS = """\
@@ -117,7 +118,7 @@ def options() -> Iterator[str]:
             yield "| option | default | values | meaning |"
             yield "| --- | --- | --- | --- |"
         yield row(f"`{field.name}`", defaults(field.name, field.default), values(field.type),
-                  described[field.name][1])
+                  f"{described[field.name][1]} {users(field.name)}".rstrip())
 
 
 def typed() -> Iterator[str]:
@@ -130,6 +131,7 @@ def typed() -> Iterator[str]:
         kind = (str(kind).removeprefix("typing.").replace("'", '"')
                 if typing.get_origin(kind) is typing.Literal else kind.__name__)
         facts = f"Values: {values(field.type)}. Default: {defaults(field.name, field.default)}."
+        facts = f"{facts} {users(field.name)}".rstrip()
         text = f'"""{described[field.name]}\n{facts}"""'
         yield f"\n    {field.name}: {kind}\n" + "\n".join(
             textwrap.fill(line, 88, initial_indent="    ", subsequent_indent="    ",
@@ -154,6 +156,16 @@ def defaults(name: str, default: Any) -> str:
     others = [f"{stack}: {shown(spec.defaults[name])}" for stack, spec in STACKS.items()
               if name in spec.defaults]
     return "; ".join([shown(default), *others])
+
+
+def users(name: str) -> str:
+    """Return which stacks have an option, if not all do."""
+    having = STACKS_WITH[name]
+    lacking = [stack for stack in STACK_NAMES if stack not in having]
+    if not lacking:
+        return ""
+    return (f"Only with {', '.join(having)}." if len(having) < len(lacking) else
+            f"Not with {', '.join(lacking)}.")
 
 
 def values(annotation: Any) -> str:

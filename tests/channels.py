@@ -21,7 +21,8 @@ PATIENCE = 60                       # seconds after which a test that waits for 
 def use_stack(monkeypatch, stack):
     """Use this stack, at ports of its own, for the groups of this test."""
     monkeypatch.setitem(DEFAULTS, "stack", stack)
-    monkeypatch.setitem(DEFAULTS, "port", free_port())
+    if stack != "inproc":
+        monkeypatch.setitem(DEFAULTS, "port", free_port())
 
 
 def new_group():

@@ -15,8 +15,16 @@ from ringcast import (
     NotMemberError,
     RingcastError,
 )
-from ringcast.config import DEFAULTS, configure
+from ringcast.config import (
+    DEFAULTS,
+    OF_STACKS,
+    STACK_NAMES,
+    STACKS_WITH,
+    Config,
+    configure,
+)
 from ringcast.errors import JoinTimeoutError
+from ringcast.stacks import build_stack, open_transport
 
 NAN, INF = float("nan"), float("inf")
 A = Address("A", 1)
@@ -177,19 +185,47 @@ def test_timeouts_may_be_as_long_as_a_thread_can_wait(channel):
 
 @pytest.mark.parametrize(("stack", "options", "users"), [
     ("mcast-udp", {"hosts": "127.0.0.1:7700"}, "mcast-tcp or nakack2-tcp"),
+    ("nakack2-udp", {"port_range": 3}, "mcast-tcp or nakack2-tcp"),
+    ("mcast-udp", {"link_timeout": 1000}, "mcast-tcp or nakack2-tcp"),
     ("nakack2-tcp", {"group_address": "239.255.7.7"}, "mcast-udp or nakack2-udp"),
     ("mcast-tcp", {"ttl": "0"}, "mcast-udp or nakack2-udp"),
+    ("mcast-tcp", {"receive_buffer": 1 << 20}, "mcast-udp or nakack2-udp or inproc"),
+    ("mcast-udp", {"stable_interval": 50}, "nakack2-udp or nakack2-tcp"),
+    ("nakack2-udp", {"gap_timeout": 50}, "nakack2-tcp"),
+    ("inproc", {"port": 7777}, "mcast-udp or mcast-tcp or nakack2-udp or nakack2-tcp"),
 ])
-def test_an_option_that_says_where_a_group_is_to_a_stack_that_is_elsewhere_is_refused(
-        stack, options, users):
+def test_an_option_that_the_stack_does_not_have_is_refused(stack, options, users):
     (name, value), = options.items()
-    with pytest.raises(ConfigError, match=f"^{stack} would ignore {name}=.*{value}.*; leave it "
-                                          f"out, or use {users}$") as caught:
+    with pytest.raises(ConfigError, match=f"^{stack} has no option {name}; leave it out, or use "
+                                          f"{users}$") as caught:
         Channel("arguments", stack=stack, **options)
     assert one_sentence(caught)
-    for others in (*users.split(" or "), "inproc"):
-        assert configure(options, others)
+    for other in users.split(" or "):
+        assert configure(options, other)
     assert configure({name: getattr(DEFAULTS, name)}, stack)
+
+
+def test_every_option_belongs_to_some_stacks():
+    listed = sorted(" ".join(OF_STACKS.values()).split())
+    assert listed == sorted(Config.__struct_fields__)
+
+
+@pytest.mark.parametrize("stack", STACK_NAMES)
+def test_a_stack_reads_only_options_that_it_has_and_its_transport_reads_its_own(stack):
+    reads = set()
+
+    class Reading:
+        def __getattr__(self, name):
+            reads.add(name)
+            return getattr(DEFAULTS, name)
+
+    open_transport(stack, "arguments", 1, Reading(), None).close()
+    own = {name for name, stacks in STACKS_WITH.items() if stack in stacks}
+    of_transports = {name for name, stacks in STACKS_WITH.items()
+                     if stacks != STACK_NAMES and {"mcast-udp", "mcast-tcp"}.intersection(stacks)}
+    assert reads & of_transports == own & of_transports
+    build_stack(stack, A, Reading(), group="arguments", receive_budget=1 << 20)
+    assert reads & STACKS_WITH.keys() <= own
 
 
 def test_a_group_that_has_not_formed_in_time_says_who_was_heard():

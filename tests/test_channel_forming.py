@@ -15,6 +15,7 @@ from ports import free_port
 from processes import PATIENCE, wait_for
 
 from ringcast import Channel, JoinTimeoutError, RingcastError, View
+from ringcast.config import own_options
 from ringcast.stack import Layer
 
 NETWORKED = [each for each in STACKS if each != "inproc"]
@@ -61,8 +62,8 @@ class Group:
     """Members in this process that share a group, a stack and a port."""
 
     def __init__(self, stack, **options):
-        self.common = {"group": new_group(), "stack": stack, "port": free_port(64),
-                       "port_range": 64} | options
+        place = own_options({"port": free_port(64), "port_range": 64}, stack)
+        self.common = {"group": new_group(), "stack": stack} | place | options
         self.members = {}
 
     def __getitem__(self, name):
@@ -271,9 +272,11 @@ def test_what_the_others_will_not_be_given_goes_back_to_the_application(stack, i
 PROGRAM = """
 import sys
 from ringcast import Channel
+from ringcast.config import own_options
 group, name, stack, port = sys.argv[1:]
-channel = Channel(group, name=name, stack=stack, port=int(port), port_range=64,
-                  on_message=lambda batch: None, suspect_timeout=1000).connect()
+place = own_options({"port": int(port), "port_range": 64}, stack)
+channel = Channel(group, name=name, stack=stack, on_message=lambda batch: None,
+                  suspect_timeout=1000, **place).connect()
 print(channel.address, flush=True)
 number = 0
 while True:

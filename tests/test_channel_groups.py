@@ -8,6 +8,7 @@ from ports import free_port
 from processes import wait_for
 
 from ringcast import Channel, RingcastError
+from ringcast.config import own_options
 from ringcast.status import WireStatus
 
 
@@ -61,7 +62,7 @@ def test_members_that_join_on_different_stacks_all_say_so(group, stacks):
 @pytest.mark.parametrize("ends", ["dies", "closes with leave=False"])
 @pytest.mark.parametrize("stack", STACKS)
 def test_what_is_kept_for_a_member_that_died_is_for_its_next_life(group, stack, ends):
-    ours = group | {"min_members": 2, "stack": stack}
+    ours = own_options(group, stack) | {"min_members": 2, "stack": stack}
     a, b = Channel(**ours, name="A", deliver=False), Channel(**ours, name="B", durable=True)
     side_by_side([a.connect, b.connect])
     a.send_many([b"%d" % number for number in range(1, 11)])
@@ -78,7 +79,7 @@ def test_what_is_kept_for_a_member_that_died_is_for_its_next_life(group, stack, 
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_next_life_that_reads_what_was_kept_lets_its_sender_close(group, stack):
-    ours = group | {"min_members": 2, "stack": stack}
+    ours = own_options(group, stack) | {"min_members": 2, "stack": stack}
     a, b = Channel(**ours, name="A", deliver=False), Channel(**ours, name="B", durable=True)
     side_by_side([a.connect, b.connect])
     a.send_many([b"%d" % number for number in range(1, 11)])

@@ -19,8 +19,10 @@ from ringcast.status import Status
 PROGRAM = """
 import random, signal, sys, threading
 from ringcast import Channel, ClosedError, RingcastError
+from ringcast.config import own_options
 
 stack, port, doing = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+place = own_options({"port": port}, stack)
 rng = random.Random(doing)
 refused = handled = 0
 done = threading.Semaphore(0)
@@ -28,8 +30,8 @@ done = threading.Semaphore(0)
 def main(number):
     global handled, refused
     names, group = ("A", "B"), f"signals-{number}"
-    a, b = (Channel(group, name=name, min_members=2, stack=stack, port=port, bundle_delay=0.05,
-                    capacity=256) for name in names)
+    a, b = (Channel(group, name=name, min_members=2, stack=stack, bundle_delay=0.05,
+                    capacity=256, **place) for name in names)
     others = threading.Thread(target=b.connect)
     others.start()
     a.connect()
@@ -122,7 +124,7 @@ def test_a_handler_may_come_at_any_time(stack, doing, monkeypatch):
     use_stack(monkeypatch, stack)
     from channels import DEFAULTS
     program = subprocess.run([sys.executable, "-X", "faulthandler", "-c", PROGRAM, stack,
-                              str(DEFAULTS["port"]), doing, "2"],
+                              str(DEFAULTS.get("port", 0)), doing, "2"],
                              capture_output=True, text=True, timeout=3 * PATIENCE, check=False)
     assert program.returncode == 0, program.stderr
     assert program.stdout.split()[-1] == "done", program.stderr

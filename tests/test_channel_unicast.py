@@ -10,6 +10,7 @@ from channels import PATIENCE, joined, side_by_side
 from ports import free_port
 
 from ringcast import Channel, ClosedError, Flag, NotMemberError, SendTimeoutError
+from ringcast.config import own_options
 from ringcast.protocols.faults import Delay, Discard, Duplicate
 from ringcast.protocols.unicast3 import control
 from ringcast.stack import Layer, Packet
@@ -44,7 +45,7 @@ class Reader:
 
 @pytest.fixture(params=["inproc", pytest.param("mcast-udp", marks=pytest.mark.udp)])
 def stack(request):
-    return {"stack": request.param, "port": free_port()}
+    return {"stack": request.param} | own_options({"port": free_port()}, request.param)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ Names that the protocol texts have are the texts' own.
 """
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -164,6 +164,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     # ------------------------------------------------------------------- bundling and delivery
 
+    # Bytes of the largest datagram. Over UDP, off loopback, it is limited to the
+    # interface's MTU less 28 bytes of headers as well; give less if some part of the
+    # path has a smaller MTU.
+    max_datagram: Annotated[int, Meta(ge=MIN_DATAGRAM, le=MAX_DATAGRAM)] = MAX_DATAGRAM
+
     # Bytes of a datagram that several messages are bundled into; at most max_datagram.
     max_bundle_size: Annotated[int, Meta(ge=MIN_DATAGRAM, le=MAX_DATAGRAM)] = 60_000
 
@@ -190,6 +195,16 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # Directory into which a trace for `ringcast audit` is written; empty: no trace.
     trace: str = ""
 
+    # --------------------------------------------------------------------------- sealed groups
+
+    # What encrypts and authenticates datagrams in a sealed group; the same at all
+    # members. ChaCha20 is quicker where the processor has no instructions for AES.
+    cipher: Literal["aes-256-gcm", "chacha20-poly1305"] = "aes-256-gcm"
+
+    # Seconds after which the members of a view with a key get another one, by a view
+    # with the same members; 0: only when the members change.
+    rekey_interval: Annotated[float, Meta(ge=0, le=LONGEST_ABSENCE)] = 3_600.0
+
     # ----------------------------------------------------------------------------- UDP and TCP
 
     # Milliseconds that a thread that waits for a message polls the network before it
@@ -208,20 +223,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # on that network may read and write the group's messages.
     insecure: bool = False
 
-    # What encrypts and authenticates datagrams in a sealed group; the same at all
-    # members. ChaCha20 is quicker where the processor has no instructions for AES.
-    cipher: Literal["aes-256-gcm", "chacha20-poly1305"] = "aes-256-gcm"
-
-    # Seconds after which the members of a view with a key get another one, by a view
-    # with the same members; 0: only when the members change.
-    rekey_interval: Annotated[float, Meta(ge=0, le=LONGEST_ABSENCE)] = 3_600.0
-
     # ------------------------------------------------------------------------------------- UDP
-
-    # Bytes of the largest datagram. Off loopback it is limited to the interface's MTU
-    # less 28 bytes of headers as well; give less if some part of the path has a smaller
-    # MTU.
-    max_datagram: Annotated[int, Meta(ge=MIN_DATAGRAM, le=MAX_DATAGRAM)] = MAX_DATAGRAM
 
     # IPv4 multicast address of the group; empty: one in 239.255.0.0/16 that follows
     # from its name.
@@ -278,11 +280,32 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 # at one time make the process crash.
 DEFAULTS = msgspec.convert({}, Config)
 
+# Which stacks have which options: those whose protocols and transport use them. All
+# other stacks refuse them, so no option does nothing.
+OF_STACKS = {
+    STACK_NAMES:
+        "capacity max_bytes xmit_interval ack_threshold ack_min_interval ack_max_interval "
+        "sync_min_interval conn_expiry_timeout conn_close_timeout max_closed_connections "
+        "max_message_size frag_timeout heartbeat_interval suspect_timeout seek_interval "
+        "form_margin min_members partition absence join_timeout leave_timeout max_datagram "
+        "max_bundle_size bundle_delay oob_in_order max_undelivered state_backlog status_file "
+        "trace cipher rekey_interval",
+    ("nakack2-udp", "nakack2-tcp"):
+        "use_ring_buffer discard_delivered_msgs become_server_queue_size stable_interval "
+        "stable_bytes",
+    ("nakack2-tcp",): "gap_timeout",
+    NETWORKED: "busy_poll port interface insecure",
+    ("mcast-udp", "nakack2-udp"): "group_address ttl",
+    ("mcast-udp", "nakack2-udp", "inproc"): "receive_buffer",
+    ("mcast-tcp", "nakack2-tcp"): "port_range hosts max_unsent link_timeout",
+}
+STACKS_WITH = {name: stacks for stacks, names in OF_STACKS.items() for name in names.split()}
+
 
 def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:
     """Return the configuration of a stack, with `options` in the place of defaults.
-    ConfigError names an option that does not exist, is out of its range, or says where
-    a group is to a stack that would not go there."""
+    ConfigError names an option that does not exist, is out of its range, or is one that
+    this stack does not have."""
     # Imported here, because Spark's workers may have no compiled core.
     from ringcast.stacks import STACKS
 
@@ -295,7 +318,7 @@ def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:
     except msgspec.ValidationError as error:
         raise ConfigError(explained(str(error))) from None
     check_xmit_interval(config.xmit_interval, stack)
-    check_place(config, stack)
+    check_owner(options, config, stack)
     return config.fitted(MAX_DATAGRAM)
 
 
@@ -337,18 +360,21 @@ def check_xmit_interval(value: float, stack: str) -> None:
                           "it; use nakack2-tcp, or pass more than 0")
 
 
-def check_place(config: Config, stack: str) -> None:
-    """Raise ConfigError if an option says where the group is, and the stack would
-    ignore it: TCP has no multicast address, and UDP no hosts."""
-    # Imported here, because Spark's workers may have no compiled core.
-    from ringcast.stacks import STACKS
+def check_owner(names: Iterable[str], config: Config, stack: str) -> None:
+    """Raise ConfigError if the stack would ignore one of these options, and it has
+    another value than its default."""
+    for name in names:
+        stacks = STACKS_WITH[name]
+        if stack not in stacks and getattr(config, name) != getattr(DEFAULTS, name):
+            raise ConfigError(f"{stack} has no option {name}; leave it out, or use "
+                              f"{' or '.join(stacks)}")
 
-    for name in STACKS[stack].carrier.foreign:
-        value = getattr(config, name)
-        if value != getattr(DEFAULTS, name):
-            users = [each for each in NETWORKED if name not in STACKS[each].carrier.foreign]
-            raise ConfigError(f"{stack} would ignore {name}={value!r}; leave it out, or use "
-                              f"{' or '.join(users)}")
+
+def own_options(options: Mapping[str, Any], stack: str) -> dict[str, Any]:
+    """Return the options without those that only other stacks have, for a program that
+    gives the same options to several stacks."""
+    return {name: value for name, value in options.items()
+            if stack in STACKS_WITH.get(name, STACK_NAMES)}
 
 
 def suggestion(name: str) -> str:

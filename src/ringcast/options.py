@@ -35,33 +35,35 @@ class Options(TypedDict, total=False):
 
     use_ring_buffer: bool
     """Use windows of fixed size instead of tables that grow with what they hold.
-    Values: `True`, `False`. Default: `False`."""
+    Values: `True`, `False`. Default: `False`. Only with nakack2-udp, nakack2-tcp."""
 
     discard_delivered_msgs: bool
     """Let a receiver free a message as soon as its own application has finished it;
     otherwise when the applications of all members have. In a view of three or more it
     keeps them for the others in any case, until they are stable.
-    Values: `True`, `False`. Default: `True`."""
+    Values: `True`, `False`. Default: `True`. Only with nakack2-udp, nakack2-tcp."""
 
     become_server_queue_size: int
     """Messages that are kept while their receive window does not exist yet. Without
     retransmission all are kept.
-    Values: whole number from 1. Default: `50`."""
+    Values: whole number from 1. Default: `50`. Only with nakack2-udp, nakack2-tcp."""
 
     gap_timeout: float
     """Milliseconds after which a gap is reported as a warning, where there is no
     retransmission.
-    Values: number above 0 up to 86400000. Default: `5000`."""
+    Values: number above 0 up to 86400000. Default: `5000`. Only with nakack2-tcp."""
 
     stable_interval: float
     """Milliseconds between two rounds of votes, while some message is not known to be
     stable; more in large groups (decision 38).
-    Values: number above 0 up to 86400000. Default: `20`."""
+    Values: number above 0 up to 86400000. Default: `20`. Only with nakack2-udp,
+    nakack2-tcp."""
 
     stable_bytes: int
     """Finished bytes after which a vote is sent as soon as it is this member's turn
     (decision 38).
-    Values: whole number from 1. Default: `1048576`."""
+    Values: whole number from 1. Default: `1048576`. Only with nakack2-udp,
+    nakack2-tcp."""
 
     ack_min_interval: float
     """Shortest time between two acks of one connection, in milliseconds (UNICAST3.txt:
@@ -140,6 +142,12 @@ class Options(TypedDict, total=False):
     """Milliseconds that a member that leaves waits for the others to notice it.
     Values: number above 0 up to 86400000. Default: `2000`."""
 
+    max_datagram: int
+    """Bytes of the largest datagram. Over UDP, off loopback, it is limited to the
+    interface's MTU less 28 bytes of headers as well; give less if some part of the path
+    has a smaller MTU.
+    Values: whole number from 512 up to 65507. Default: `65507`."""
+
     max_bundle_size: int
     """Bytes of a datagram that several messages are bundled into; at most max_datagram.
     Values: whole number from 512 up to 65507. Default: `60000`."""
@@ -173,26 +181,6 @@ class Options(TypedDict, total=False):
     """Directory into which a trace for `ringcast audit` is written; empty: no trace.
     Values: text. Default: empty."""
 
-    busy_poll: float
-    """Milliseconds that a thread that waits for a message polls the network before it
-    sleeps; 0: it sleeps at once, as it always does on a machine with one core.
-    Values: number from 0 up to 10. Default: `0.1`."""
-
-    port: int
-    """UDP: port of the multicast group. TCP: the first port that a member tries to
-    listen on.
-    Values: whole number from 1 up to 65535. Default: `7700`."""
-
-    interface: str
-    """IPv4 address of the network interface to use; one that is not loopback needs a
-    secret, trusted keys, or `insecure`.
-    Values: text. Default: `127.0.0.1`."""
-
-    insecure: bool
-    """Allow an interface other than loopback without a secret or trusted keys:
-    everybody on that network may read and write the group's messages.
-    Values: `True`, `False`. Default: `False`."""
-
     cipher: Literal["aes-256-gcm", "chacha20-poly1305"]
     """What encrypts and authenticates datagrams in a sealed group; the same at all
     members. ChaCha20 is quicker where the processor has no instructions for AES.
@@ -203,40 +191,59 @@ class Options(TypedDict, total=False):
     with the same members; 0: only when the members change.
     Values: number from 0 up to 2678400. Default: `3600`."""
 
-    max_datagram: int
-    """Bytes of the largest datagram. Off loopback it is limited to the interface's MTU
-    less 28 bytes of headers as well; give less if some part of the path has a smaller
-    MTU.
-    Values: whole number from 512 up to 65507. Default: `65507`."""
+    busy_poll: float
+    """Milliseconds that a thread that waits for a message polls the network before it
+    sleeps; 0: it sleeps at once, as it always does on a machine with one core.
+    Values: number from 0 up to 10. Default: `0.1`. Not with inproc."""
+
+    port: int
+    """UDP: port of the multicast group. TCP: the first port that a member tries to
+    listen on.
+    Values: whole number from 1 up to 65535. Default: `7700`. Not with inproc."""
+
+    interface: str
+    """IPv4 address of the network interface to use; one that is not loopback needs a
+    secret, trusted keys, or `insecure`.
+    Values: text. Default: `127.0.0.1`. Not with inproc."""
+
+    insecure: bool
+    """Allow an interface other than loopback without a secret or trusted keys:
+    everybody on that network may read and write the group's messages.
+    Values: `True`, `False`. Default: `False`. Not with inproc."""
 
     group_address: str
     """IPv4 multicast address of the group; empty: one in 239.255.0.0/16 that follows
     from its name.
-    Values: text. Default: empty."""
+    Values: text. Default: empty. Only with mcast-udp, nakack2-udp."""
 
     ttl: int
     """Routers that a multicast datagram may pass, plus one; 0: it does not leave this
     machine.
-    Values: whole number from 0 up to 255. Default: `1`."""
+    Values: whole number from 0 up to 255. Default: `1`. Only with mcast-udp,
+    nakack2-udp."""
 
     receive_buffer: int
     """Bytes of receive buffer asked of the kernel for each socket; UDP needs 65536 or
     more.
-    Values: whole number from 4096. Default: `16777216`."""
+    Values: whole number from 4096. Default: `16777216`. Not with mcast-tcp,
+    nakack2-tcp."""
 
     port_range: int
     """Number of ports, from `port` on; a member listens on the first that is free.
-    Values: whole number from 1 up to 1024. Default: `32`."""
+    Values: whole number from 1 up to 1024. Default: `32`. Only with mcast-tcp,
+    nakack2-tcp."""
 
     hosts: str
     """Where other members may be, as address:port,address:port,...; empty: at the own
     interface, on all ports of the range.
-    Values: text. Default: empty."""
+    Values: text. Default: empty. Only with mcast-tcp, nakack2-tcp."""
 
     max_unsent: int
     """Bytes that may wait for a slow member; with more its connection is cut.
-    Values: whole number from 1048576. Default: `67108864`."""
+    Values: whole number from 1048576. Default: `67108864`. Only with mcast-tcp,
+    nakack2-tcp."""
 
     link_timeout: float
     """Milliseconds after which the connection to a peer that has vanished is cut.
-    Values: number above 0 up to 86400000. Default: `5000`."""
+    Values: number above 0 up to 86400000. Default: `5000`. Only with mcast-tcp,
+    nakack2-tcp."""

@@ -58,15 +58,13 @@ class Carrier:
     transport's constructor raises. `largest_datagram` returns the bytes of the largest
     datagram that this transport will take, for a group, a configuration, and whether it
     is sealed. A lossless carrier loses datagrams only when a connection breaks.
-    A local one connects members of one process. `foreign` are the options that say
-    where a group is over another network transport: this one would ignore them.
+    A local one connects members of one process.
     """
 
     open: Callable[[str, int, Config, Access | None], Transport]
     largest_datagram: Callable[[str, Config, bool], int] = lambda *_: MAX_DATAGRAM
     is_lossless: bool = False
     is_local: bool = False
-    foreign: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -167,13 +165,6 @@ def needs_ports(stack: str) -> bool:
     return not (carrier.is_local or carrier.is_lossless)
 
 
-def own_options(options: Mapping[str, Any], stack: str) -> dict[str, Any]:
-    """Return the options without those that only other stacks use, for a program that
-    gives the same options to several stacks."""
-    return {name: value for name, value in options.items()
-            if name not in STACKS[stack].carrier.foreign}
-
-
 def largest_udp(group: str, config: Config, is_sealed: bool) -> int:
     """Return the bytes of the largest datagram that the interface carries."""
     return largest_datagram(multicast_address(group, config), config.port, config.interface,
@@ -199,8 +190,8 @@ def place_of(stack: str, group: str, config: Config) -> str:
     return f"{multicast_address(group, config)}:{config.port} on {config.interface}"
 
 
-UDP = Carrier(open_udp, largest_udp, foreign=("hosts",))
-TCP = Carrier(open_tcp, is_lossless=True, foreign=("group_address", "ttl"))
+UDP = Carrier(open_udp, largest_udp)
+TCP = Carrier(open_tcp, is_lossless=True)
 INPROC = Carrier(open_inproc, is_local=True)
 
 STACKS = {

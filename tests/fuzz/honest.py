@@ -11,7 +11,7 @@ from ringcast import Address, Flag, NotMemberError
 from ringcast._core.batch import Batch
 from ringcast._core.send_window import SendWindow
 from ringcast.address import EVERYONE
-from ringcast.config import configure
+from ringcast.config import configure, own_options
 from ringcast.endpoint import Endpoint, Fragments
 from ringcast.flags import FRAGMENT
 from ringcast.protocols.seqnos import MODULUS
@@ -28,7 +28,7 @@ OPTIONS = {"capacity": 8, "max_bytes": 1500, "xmit_interval": 3, "max_bundle_siz
            "conn_expiry_timeout": 500, "conn_close_timeout": 100, "max_closed_connections": 4,
            "stable_interval": 5, "stable_bytes": 1000, "become_server_queue_size": 10,
            "gap_timeout": 6}
-CONFIG = configure(OPTIONS)
+CONFIG = configure(OPTIONS, "nakack2-tcp")        # which has all of them
 LARGE = 2500                            # bytes of the largest message that B sends in one piece
 OOB, DONT_LOOPBACK = int(Flag.OOB), int(Flag.DONT_LOOPBACK)
 NO_RELIABILITY = int(Flag.NO_RELIABILITY)
@@ -69,7 +69,7 @@ class Honest:
                  **options: Any) -> None:
         self.name, self.incarnation = name, INCARNATIONS[name]
         self.address = Address(name, self.incarnation)
-        config = configure(OPTIONS | options, stack)
+        config = configure(own_options(OPTIONS | options, stack), stack)
         keyring = sealing.keyring(self.incarnation, name) if sealing is not None else None
         self.seal = sealing.seal(self.incarnation, keyring) if sealing is not None else None
         self.endpoint = Endpoint(stack, self.address, config, group="fuzz", physical=name,

@@ -204,6 +204,8 @@ def test_a_row_with_loss_is_complete_and_has_what_was_repeated():
     (["--unicast", "--size", 0], "--size 0 is outside"),
     (["--unicast", "--xmit-interval", 0], "xmit_interval"),
     (["--unicast", "--group-address", "10.0.0.1", "--seconds", 0.1], "is not a multicast address"),
+    (["--stack", "mcast-tcp,inproc", "--group-address", "239.255.7.7"],
+     "mcast-tcp has no option group_address; leave it out, or use mcast-udp or nakack2-udp"),
 ], ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "")
 def test_an_impossible_option_is_one_sentence_and_status_2(arguments, said):
     done = perf(*arguments)

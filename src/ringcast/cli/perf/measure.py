@@ -33,9 +33,9 @@ from ringcast.cli.perf.run import RunError, run_once
 from ringcast.cli.perf.steady import STAMP
 from ringcast.cli.perf.table import COLUMNS, Row, Section, row_of, show
 from ringcast.cli.screen import console
-from ringcast.config import check_stack, configure
+from ringcast.config import STACKS_WITH, check_stack, configure, own_options
 from ringcast.secret import read_secret
-from ringcast.stacks import STACKS, own_options
+from ringcast.stacks import STACKS
 from ringcast.trust import Folder
 
 MAX_SECONDS = 3600
@@ -74,6 +74,8 @@ def measure_rows(
     within("--loss", loss or 0, 0, MAX_LOSS)
     row = row_asked_for(members, senders, batch, rate, loss)
     chosen = stacks_of(stack or (UNICAST_STACKS if unicast else STANDARD_STACKS))
+    if useless := [name for name in options if not {*STACKS_WITH[name]}.intersection(chosen)]:
+        configure({name: options[name] for name in useless}, chosen[0])     # raises
     for each in chosen:
         own = own_options(options, each)
         configure(own, each)

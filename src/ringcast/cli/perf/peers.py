@@ -12,8 +12,8 @@ from typing import Any
 from ringcast import Channel
 from ringcast.cli.perf.naive import NaiveReceiver, NaiveSender
 from ringcast.cli.perf.plan import PerfPlan, StreamChecker
+from ringcast.config import own_options
 from ringcast.protocols.faults import Discard
-from ringcast.stacks import own_options
 from ringcast.status import by_name
 
 
