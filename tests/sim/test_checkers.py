@@ -126,7 +126,7 @@ def test_a_request_where_nothing_is_retransmitted(linked):
     layer.windows[sender].ring.announce(12)
     with broken("mode", "kind 6"):
         for _ in range(2):
-            layer.ask(sender, layer.windows[sender], 0)
+            layer.gap_looks.ask(sender, layer.windows[sender], 0)
         linked["B"].turn()
 
 

@@ -310,7 +310,7 @@ class Cluster:
                 return owed
             if member.multicast.observing is not None and member.multicast.observing.untold:
                 return f"{name} was not told what it missed"
-            if member.multicast.owes_observers():
+            if member.multicast.announcing.owes_observers():
                 return f"{name} repeats the end of its stream for observers"
             if waiting := member.producer.multicasts.backlog:
                 return f"{name} is blocked: it has {len(waiting)} messages to send and no room"

@@ -341,19 +341,19 @@ def test_what_is_announced_is_asked_for_when_the_socket_was_empty(stack):
     asked = layer.counters.xmit_reqs_sent
     for _ in range(8):
         b.stack.receive([], b.now, emptied=False)
-        layer.look_for_gaps(b.now)
+        layer.gap_looks.look(b.now)
     assert layer.counters.xmit_reqs_sent == asked
     b.stack.receive([], b.now, emptied=True)
-    layer.look_for_gaps(b.now)
+    layer.gap_looks.look(b.now)
     assert layer.counters.xmit_reqs_sent == asked + 1
     assert window(group, "B", "A").ring.missing() == [(highest - 4, highest)]
-    assert not layer.tails
+    assert not layer.gap_looks.tails
 
 
 def expect_five_more(group):
     """B hears of five messages of A that it has not; return the last of them."""
     highest = window(group, "B", "A").ring.hr + 5
-    group["B"].multicast.expect(group["A"].incarnation, highest)
+    group["B"].multicast.gap_looks.expect(group["A"].incarnation, highest)
     return highest
 
 

@@ -9,9 +9,6 @@ The pointers of a window: in a receive window, HD is what the application was gi
 LOW what is not needed any more; LOW is never behind what the application has finished.
 In the send window, LOW is what all members are known to have finished.
 
-HIGHEST completes the texts (decision 8): it announces the highest seqno while messages
-are kept for others, so that a lost tail shows as a gap. It is repeated with a backoff.
-
 The members agree on their views. A view comes with the places where the streams of the
 view before end, and those of new members begin (flush.py). Receivers keep what they
 have delivered for others (retention.py), and HIGHEST also has the sender's LOW.
@@ -29,31 +26,29 @@ from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, nanoseconds
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
-from ringcast.protocols.budget import ReceiveBudget, set_window_limit, tune_bundling
+from ringcast.protocols.budget import ReceiveBudget, tune_bundling
 from ringcast.protocols.incoming import EarlyDeliveries
+from ringcast.protocols.multicast.announcing import HIGHEST, Announcing, Highest
+from ringcast.protocols.multicast.credits import Credits
 from ringcast.protocols.multicast.fetching import FETCH, HELD, Fetch
 from ringcast.protocols.multicast.flush import Agreed, Flush
+from ringcast.protocols.multicast.gap_looks import XMIT_REQ, GapLooks, XmitReq
 from ringcast.protocols.multicast.keeping import Keeping
-from ringcast.protocols.multicast.observing import OBSERVERS_ROOM, REPEATS, Observing
+from ringcast.protocols.multicast.observing import OBSERVERS_ROOM, Observing
 from ringcast.protocols.multicast.retention import ROOM, follow_low
 from ringcast.protocols.multicast.rules import Rules
 from ringcast.protocols.multicast.windows import Departed, ReceiveWindow
 from ringcast.protocols.retransmission import (
     LOOKS,
-    MANY_GAPS,
-    Backoff,
     Gaps,
     Pace,
     Requests,
-    Tail,
     clipped,
-    requests,
 )
 from ringcast.protocols.seqnos import (
     MODULUS,
     Range,
     Seqno,
-    count,
     earlier,
     is_seqno,
     later,
@@ -65,25 +60,12 @@ from ringcast.stack import Instant, Packet, sooner
 from ringcast.status import Layers, McastStatus, Nakack2Status
 from ringcast.view import View
 
-
-class XmitReq(msgspec.Struct, array_like=True):
-    ranges: list[Range]                 # missing, inclusive, oldest first
-
-
-class Highest(msgspec.Struct, array_like=True):
-    seqno: Seqno                        # highest sent
-    low: Seqno                          # all members have finished everything up to here ...
-    view_id: int                        # ... all of this view; 0: say what you have finished
-
-
 # Members take turns to report: of n members each leaves n * SHARE nanoseconds to each
 # one, but not more than LONGEST to all. So reports do not grow with the square of n.
 SHARE, LONGEST = 30_000, 50_000_000
 
 DATA = Kind(1, "data", messages_at=wire.HEADER_SIZE)  # sent for the first time
 REPEAT = Kind(2, "repeat", messages_at=wire.HEADER_SIZE, measured="repeat")  # again, on request
-XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")  # what I miss
-HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)  # what I have sent
 
 
 class Multicast(Rules):
@@ -134,17 +116,12 @@ class Multicast(Rules):
         self.requests = Requests()
         self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
-        self.tails: dict[int, Tail] = {}                # of streams, that may wait in the socket
-        self.num_emptied = 0                            # how often that was empty, at the last look
-        self.next_scan: Instant | None = None           # the deadlines
-        self.next_look: Instant | None = None           # ... for gaps
-        self.is_gapped = False                          # something may be missing
-        self.backoff = Backoff()                        # of HIGHEST
+        self.gap_looks = GapLooks(self)
+        self.credits = Credits(self)
+        self.announcing = Announcing(self)
+        self.next_scan: Instant | None = None
         self.turn = 0                                   # whose window delivers first
-        self.credit = config.max_bytes                  # the smallest of all receivers, in bytes
         self.acked = offset                             # up to where all have acknowledged us
-        self.is_acked = False                           # another member has acknowledged us
-        self.told_low = offset                          # LOW in our last HIGHEST
 
     def open_stream(self, sender: Address, offset: Seqno) -> Stream:
         """Return the stream of a sender, with a window of its own that begins after
@@ -232,7 +209,7 @@ class Multicast(Rules):
         if self.fetching.wanted:
             self.fetching.answer(now)
         self.report_again(now)
-        self._watch_gaps(now)
+        self.gap_looks.watch(now)
         self._arm(now)
 
     @takes(DATA, REPEAT)
@@ -289,7 +266,7 @@ class Multicast(Rules):
         at_once = not self.oob.is_flooded
         stream, finished = window.stream, window.stream.finished
         added = stream.add(arrivals, self.oob.batches, self.flushing.view_id, now, at_once)
-        self.is_gapped |= stream.ring.num_missing > 0
+        self.gap_looks.is_gapped |= stream.ring.num_missing > 0
         if kind == REPEAT:
             self.counters.xmit_rsps_received += added
         else:
@@ -325,7 +302,7 @@ class Multicast(Rules):
         ring = self.send_window.ring
         if member in self.observers and self.retransmits and request.ranges and not precedes(
                 ring.low, request.ranges[0][0]):
-            body = Highest(self.send_window.sent, ring.low, self.view_id)
+            body = self.announcing.highest(self.view_id)
             self.send_control(HIGHEST, body, member, now)       # it may go on behind LOW
         return True
 
@@ -345,7 +322,7 @@ class Multicast(Rules):
         if not self.receiving:
             self.refuse(sender, now)
         elif window is not None:
-            self.expect(sender, highest.seqno)
+            self.gap_looks.expect(sender, highest.seqno)
             if is_of_view:
                 self.follow(window, highest.low)
             if not is_of_view or highest.low != highest.seqno:  # else it knows that all have it
@@ -358,39 +335,6 @@ class Multicast(Rules):
             self.observing.follow(window, low)
         follow_low(window.stream, low)
 
-    def expect(self, sender: int, seqno: Seqno) -> None:
-        """Note that a sender of the view has sent everything up to a seqno. Look
-        whether it comes."""
-        if not self.retransmits:
-            self.windows[sender].ring.announce(seqno)
-            return
-        tail = self.tails.setdefault(sender, Tail(seqno))
-        tail.seqno, self.is_gapped = later(tail.seqno, seqno), True
-
-    # -------------------------------------------------------------------------------------- credits
-
-    def grant(self) -> int:
-        """Return the credit of each sender: how many bytes it may have on the way to
-        us. It is a share of the socket buffer, equal for all who have ever sent; 0 when
-        nobody need wait for us."""
-        if not self.receiving:
-            return 0
-        senders = sum(window.ring.hr != window.offset for window in self.windows.values())
-        return self.budget.share(self.protocol, senders, self.config.max_bytes)
-
-    def use_credit(self, smallest: int) -> None:
-        """Bound the send window by the smallest credit of all receivers; its datagrams
-        too, so that a window always has several of them."""
-        self.credit = min(self.config.max_bytes, smallest)
-        self._fit_window()
-
-    def _fit_window(self) -> None:
-        """Use our credit. Before anything of ours is acknowledged nobody counts us
-        among its senders, and others may begin just now: then use as much as all can at
-        once."""
-        sharers = 1 if self.is_acked else max(1, len(self.members) - 1)
-        set_window_limit(self.send_window, max(1, self.credit // sharers), self.config)
-
     def free_sent(self, seqno: Seqno) -> None:
         """Free our messages up to a seqno that all have acknowledged."""
         seqno = earlier(self.flushing.bound_purge(seqno), self.send_window.sent)
@@ -399,9 +343,7 @@ class Multicast(Rules):
             seqno = self.own.freeable(seqno)
         if self.send_window.stable(seqno):
             self.stack.effects.writable = True
-            if not self.is_acked and len(self.members) > 1:
-                self.is_acked = True
-                self._fit_window()
+            self.credits.acknowledged()
 
     # ----------------------------------------------------------------------------------- delivering
 
@@ -508,7 +450,7 @@ class Multicast(Rules):
         lack what all had acknowledged."""
         self.acked = self.send_window.ring.low
         self.flushing.install(view, now)
-        self._fit_window()
+        self.credits.fit_window()
         self.stack.effects.writable = True
         self.flushing.show()
         self.flush(now)
@@ -519,86 +461,24 @@ class Multicast(Rules):
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
-        due = sooner(self.next_scan, self.next_look)
+        due = sooner(self.next_scan, self.gap_looks.next)
         return due if self.observing is None else sooner(due, self.observing.next_question)
 
     def tick(self, now: Instant) -> None:
         """Look for gaps, or scan the windows, or both."""
         if self.observing is not None and self.observing.next_question <= now:
             self.observing.ask_resting(now)
-        if self.next_look is not None and self.next_look <= now:
-            self.look_for_gaps(now)
+        looks = self.gap_looks
+        if looks.next is not None and looks.next <= now:
+            looks.look(now)
         if self.next_scan is not None and self.next_scan <= now:
             self.next_scan = None
             self.scan(now)
             if self.observing is not None:
                 self.observing.scan(now)
-            self.is_gapped = True                       # in case that nothing comes any more
-            self._watch_gaps(now)
+            looks.is_gapped = True                      # in case that nothing comes any more
+            looks.watch(now)
             self._arm(now)
-
-    def look_for_gaps(self, now: Instant) -> None:
-        """Ask for what is missing, and look again while anything is: less often if that
-        is much, because a look costs as much time as there are gaps."""
-        self._look_for_tails()
-        self.next_look, self.is_gapped, num_gaps = None, bool(self.tails), 0
-        for sender, window in self.windows.items():
-            if window.ring.num_missing or window.gaps.asked:
-                self.ask(sender, window, now)
-                self.is_gapped = True
-                num_gaps += len(window.gaps.asked)
-        if self.is_gapped:
-            steps = min(1 + num_gaps // MANY_GAPS, self.looks)
-            self.next_look = now + self.pause * steps // self.looks
-
-    def _look_for_tails(self) -> None:
-        """See what has come of the ends of streams that were announced."""
-        num_emptied = self.stack.num_emptied
-        was_emptied, self.num_emptied = num_emptied != self.num_emptied, num_emptied
-        for sender, tail in list(self.tails.items()):
-            window = self.windows.get(sender)
-            if window is None or tail.is_over(window.ring, window.gaps, was_emptied):
-                del self.tails[sender]
-
-    def _watch_gaps(self, now: Instant) -> None:
-        """Begin to look for gaps if there may be any."""
-        if self.is_gapped and self.next_look is None and self.retransmits:
-            self.look_for_gaps(now)
-
-    def announce(self, now: Instant) -> None:
-        """Repeat HIGHEST for those who may not have got it, with a backoff while
-        nothing changes. In a large group the next message tells it, if there is one."""
-        window = self.send_window
-        is_due = self.backoff.stalls if self.is_large else self.backoff.scan
-        if is_due((window.sent, window.ring.low, self.view_id)) and (
-                self.has_unacked() or self.owes_low() or self.owes_observers()):
-            self.send_control(HIGHEST, self.highest(), EVERYONE, now)
-
-    def highest(self) -> Highest:
-        """Return what HIGHEST says now."""
-        window = self.send_window
-        self.told_low = window.ring.low
-        return Highest(window.sent, window.ring.low, self.view_id)
-
-    def ask(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
-        """Send the sender an XMIT-REQ for what is missing. An observer asks only while
-        its application waits for messages."""
-        if self.observing is not None and not self.observing.is_hungry:
-            return
-        missing = window.gaps.scan(window.ring)
-        for ranges in requests(missing, self.config.max_datagram):
-            self.counters.num_missing_asked += count(ranges)
-            self.request(sender, ranges, now)
-
-    def request(self, sender: int, ranges: list[Range], now: Instant) -> None:
-        """Send an XMIT-REQ."""
-        self.counters.xmit_reqs_sent += 1
-        self.send_control(XMIT_REQ, XmitReq(ranges), sender, now)
-
-    def owes_observers(self) -> bool:
-        """Return whether HIGHEST is still repeated for observers, which do not
-        answer."""
-        return bool(self.observers) and self.retransmits and self.backoff.scans < REPEATS
 
     def has_unacked(self) -> bool:
         """Return whether any message that was sent is not acknowledged."""
@@ -610,7 +490,8 @@ class Multicast(Rules):
             window.stream.unacked_messages or window.ring.hd != window.ring.hr
             or window.report_due or window.stream.is_incomplete
             for window in self.windows.values()
-        ) or bool(self.tails) or self.owes_low() or self.owes_observers() or (
+        ) or bool(self.gap_looks.tails) or self.owes_low() or (
+            self.announcing.owes_observers()) or (
             self.fetching.is_needed())
 
     def _arm(self, now: Instant) -> None:
@@ -627,7 +508,7 @@ class Multicast(Rules):
     def change_interval(self, interval: int, now: Instant) -> None:
         """Change xmit_interval, in nanoseconds."""
         self.interval = interval
-        self.next_scan = self.next_look = None
+        self.next_scan = self.gap_looks.next = None
         self._arm(now)
 
     # --------------------------------------------------------------------------------------- status

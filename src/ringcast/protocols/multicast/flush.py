@@ -248,7 +248,7 @@ class Flush:
         for sender, window in layer.windows.items():
             cut = cuts[window.stream] = agreed.cuts.get(sender, window.offset)
             if layer.retransmits:
-                layer.expect(sender, cut)
+                layer.gap_looks.expect(sender, cut)
         return cuts
 
     def _lower_cuts(self, cuts: dict[Stream, Seqno]) -> None:

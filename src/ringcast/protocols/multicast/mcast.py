@@ -25,7 +25,8 @@ from ringcast.config import MAX_MEMBERS, Config
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import ReceiveBudget
-from ringcast.protocols.multicast.base import HIGHEST, Highest, Multicast
+from ringcast.protocols.multicast.announcing import HIGHEST
+from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
@@ -111,7 +112,7 @@ class Mcast(Multicast):
         view 0 makes it a question that has an answer when all is acknowledged."""
         unheard = self._find_unheard()
         if self.doubts.scan((*self.refusals, *unheard)):
-            question = Highest(self.send_window.sent, self.send_window.ring.low, 0)
+            question = self.announcing.highest(0)
             for member in [*self.refusals, *unheard]:
                 if member in self.refusals:
                     self.refusals[member] = True
@@ -165,7 +166,7 @@ class Mcast(Multicast):
 
     def _fit_budgets(self) -> None:
         """Bound the send window by the smallest credit."""
-        self.use_credit(min(self.budgets.values(), default=self.config.max_bytes))
+        self.credits.use(min(self.budgets.values(), default=self.config.max_bytes))
 
     def purge(self) -> None:
         """Free what all have acknowledged; if there is nobody to wait for, all that was
@@ -181,18 +182,18 @@ class Mcast(Multicast):
         """Also tell LOW, at once if it has risen by a good part of a window."""
         super().received(now)
         if self._owes_much() and self._tells_low():
-            self.send_control(HIGHEST, self.highest(), EVERYONE, now)
+            self.announcing.tell(now)
 
     def _owes_much(self) -> bool:
         """Return whether LOW has risen by 1 / KEPT_LOWS of a window, in messages or in
         bytes, since it was told."""
         ring = self.send_window.ring
-        freed = (ring.low - self.told_low) % MODULUS * KEPT_LOWS
+        freed = (ring.low - self.announcing.told_low) % MODULUS * KEPT_LOWS
         held = (ring.hr - ring.low) % MODULUS
         return freed >= ring.capacity or freed * ring.nbytes > held * ring.max_bytes
 
     def owes_low(self) -> bool:
-        return self._tells_low() and precedes(self.told_low, self.send_window.ring.low)
+        return self._tells_low() and precedes(self.announcing.told_low, self.send_window.ring.low)
 
     def _tells_low(self) -> bool:
         """Return whether others do anything when LOW rises."""
@@ -248,7 +249,7 @@ class Mcast(Multicast):
     def _send_ack(self, finished: dict[int, Seqno], dest: int, now: Instant) -> None:
         if self.observing is not None:
             return                                      # nobody waits for it
-        self.granted = self.grant()
+        self.granted = self.credits.grant()
         self.counters.acks_sent += 1
         self.send_control(ACK, Ack(finished, self.granted), dest, now)
 
@@ -288,7 +289,7 @@ class Mcast(Multicast):
                 self._count_finished(window.stream)
         self._acknowledge(now)
         self.fetching.ask(now)
-        self.announce(now)
+        self.announcing.announce(now)
         self._ask_refusers(now)
 
     def is_busy(self) -> bool:

@@ -88,7 +88,7 @@ class Nakack2(Multicast):
         self.queue.rebound(self._queue_bound())
         self.counters.num_queue_dropped = self.queue.num_dropped
         if stops:
-            self.tails.clear()
+            self.gap_looks.tails.clear()
             for sender, window in self.windows.items():
                 self.resyncs.send(sender, window, now)  # a lost tail shows no gap
 
@@ -224,7 +224,7 @@ class Nakack2(Multicast):
         if self.receiving and self.observing is None:
             digest |= {sender: (window.stream.finished, window.ring.hr)
                        for sender, window in self.windows.items()}
-        return digest, self.grant()
+        return digest, self.credits.grant()
 
     def stable(self, digest: dict[int, tuple[Seqno, Seqno]], grant: int, now: Instant) -> None:
         """On STABILITY: all members have finished each stream up to the first seqno of
@@ -240,10 +240,10 @@ class Nakack2(Multicast):
                 if self.keeps_delivered(sender) and is_known and not self.keeping.is_on:
                     window.stream.release(seqno)
                 if self.retransmits:
-                    self.expect(sender, highest)
+                    self.gap_looks.expect(sender, highest)
         if grant > 0:
-            self.use_credit(grant)
-        self._watch_gaps(now)                           # a gap may have come to light
+            self.credits.use(grant)
+        self.gap_looks.watch(now)                       # a gap may have come to light
         self._arm(now)
 
     def _purge_to(self, seqno: Seqno) -> None:
@@ -295,18 +295,18 @@ class Nakack2(Multicast):
                 self.report_finished(window, now)
         self.fetching.ask(now)
         if self.retransmits:
-            self.announce(now)
+            self.announcing.announce(now)
         self.resyncs.answer(now)
 
     def is_busy(self) -> bool:
         windows = self.windows.values()
-        if self.resyncs.wanted or self.tails or self.fetching.is_needed():
+        if self.resyncs.wanted or self.gap_looks.tails or self.fetching.is_needed():
             return True
         if any(window.stream.is_incomplete for window in windows):
             return True
         if not self.retransmits:
             return any(window.ring.num_missing for window in windows)
-        return self.has_unacked() or self.owes_observers() or any(
+        return self.has_unacked() or self.announcing.owes_observers() or any(
             window.ring.hd != window.ring.hr for window in windows)
 
     # --------------------------------------------------------------------------------------- status

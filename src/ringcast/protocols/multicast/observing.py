@@ -103,7 +103,7 @@ class Observing:
             window.seen = hr
             if is_resting and self.is_hungry and self.layer.retransmits:
                 next_seqno = (hr + 1) % MODULUS
-                self.layer.request(sender, [(next_seqno, next_seqno)], now)
+                self.layer.gap_looks.request(sender, [(next_seqno, next_seqno)], now)
 
     def _go_on(self, window: ReceiveWindow, now: Instant) -> None:
         rest = self._rest(window.stream, window.gone)
