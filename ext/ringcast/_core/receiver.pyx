@@ -32,6 +32,8 @@ from ringcast._core.linux cimport (
     sched_yield, sock_extended_err, sockaddr_in,
 )
 
+from ringcast._core.spinning cimport Spin, begin_wait, end_sleep, end_spin
+
 cdef extern from *:
     """
     #define FOR_EVER (-1)
@@ -41,12 +43,10 @@ cdef extern from *:
     const int64_t LONGEST_WAIT
 
 cdef enum:
-    WAKE_UP = 2                     # to wake up takes about as long as a spin may take
     ERRORS_PER_READ = 64            # errors of one socket in a row, then the next socket is read
     READS_PER_CHECK = 16            # with datagrams, between two looks at the queues of errors
     MOST_REFUSALS = 64              # addresses that are kept until somebody asks for them
     ERROR_SPACE = 256               # bytes of what the kernel says about one error
-    MOST_IN_VAIN = 63               # waits without a spin, after spins in vain
     MOST_SLOTS = 1024               # what one recvmmsg() takes (UIO_MAXIOV)
     LARGEST_SLOT = 65536
 
@@ -62,10 +62,7 @@ cdef struct Intake:                 # only the receiving thread writes it, with 
     unsigned int unchecked          # calls since the last look at the queues of errors
     unsigned int refusals           # addresses in `refused`
     sockaddr_in *refused            # where a datagram came to no socket
-    int64_t spin_ns                 # how long to spin before sleeping, if `quick`
-    bint quick                      # the last sleep was so short that spinning may do instead
-    unsigned int in_vain            # after spins in vain: how many waits do not spin, 1, 3, 7 ..
-    unsigned int rest               # ... and how many of these are left
+    Spin spin                       # whether a wait spins first
 
 
 cdef int read_socket(Intake *intake, unsigned int which) noexcept nogil:
@@ -175,17 +172,14 @@ cdef int wait_and_read_all(Intake *intake, int64_t wait_ns) noexcept nogil:
     """Wait until something is there, at most so long, and read. Returns as
     collect()."""
     cdef timespec timeout
-    cdef int64_t began = monotonic_ns() if intake.spin_ns else 0, limit
+    cdef int64_t most = intake.spin.most_ns
+    cdef int64_t began = monotonic_ns() if most else 0
     cdef int count
-    if intake.rest:
-        intake.rest -= 1
-    elif intake.spin_ns and intake.quick:
-        limit = intake.spin_ns if wait_ns == FOR_EVER else min(intake.spin_ns, wait_ns)
-        count = spin(intake, began + limit)
+    if begin_wait(&intake.spin):
+        count = spin(intake, began + (most if wait_ns == FOR_EVER else min(most, wait_ns)))
+        end_spin(&intake.spin, count != 0 or intake.errors)
         if count != 0 or intake.errors:
-            intake.in_vain = 0
             return count
-        intake.rest = intake.in_vain = min(2 * intake.in_vain + 1, MOST_IN_VAIN)
     timeout.tv_sec = <long>(wait_ns // 1000000000)
     timeout.tv_nsec = <long>(wait_ns % 1000000000)
     count = ppoll(intake.polls, intake.sockets + 1,
@@ -193,16 +187,13 @@ cdef int wait_and_read_all(Intake *intake, int64_t wait_ns) noexcept nogil:
     if count < 0:
         return -errno
     count = read_all(intake)
-    if intake.spin_ns:
-        intake.quick = count > 0 and monotonic_ns() - began < WAKE_UP * intake.spin_ns
+    if most:
+        end_sleep(&intake.spin, monotonic_ns() - began, count > 0)
     return count
 
 
 cdef int spin(Intake *intake, int64_t until) noexcept nogil:
-    """Read again and again until this time. Returns 0 if nothing came.
-
-    A thread that sleeps takes longer to wake up than an answer that is nearly there.
-    """
+    """Read again and again until this time. Returns 0 if nothing came."""
     cdef int count = 0
     while count == 0 and not intake.errors and monotonic_ns() < until:
         count = read_all(intake)
@@ -352,10 +343,7 @@ cdef class Receiver:
     def receive(self, timeout_ns=None, int64_t spin_ns=0):
         """Return the datagrams that have arrived; wait for some if there are none.
 
-        A wait spins for `spin_ns` nanoseconds before it sleeps, if the last sleep took
-        less than twice that, the time to wake up included: then messages that come at a
-        steady rate, or as answers, need no wake-up. After a spin in vain some waits
-        sleep at once: one, then 3, 7, and 63 at most.
+        A wait may spin for `spin_ns` nanoseconds before it sleeps (spinning.pyx).
 
         `timeout_ns` None waits for ever, 0 (or less) not at all. The answer is empty
         when the time has passed, after a `wake`, and also early if all that came was
@@ -372,7 +360,7 @@ cdef class Receiver:
         """
         cdef int64_t wait = wait_of(timeout_ns)
         self.enter()
-        self.intake.spin_ns = max(0, spin_ns)
+        self.intake.spin.most_ns = max(0, spin_ns)
         try:
             return self.take(self.wait_and_read(wait))
         finally:

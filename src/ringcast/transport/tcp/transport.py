@@ -32,6 +32,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
+from ringcast._core.spinning import Spinning
 from ringcast._core.wire import HEADER_SIZE
 from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
 EVENTS = 64         # handled between two readings of the clock; epoll takes turns among the ready
 EXACT = 10 * MILLISECOND                # shorter sleeps end on time
 LONGEST = 1_000_000 * MILLISECOND       # sleep, which is as good as for ever
-WAKE_UP, MOST_IN_VAIN = 2, 63           # see Receiver.receive
 KIND_AT = 3                             # where the kind is in a datagram
 
 
@@ -172,8 +172,7 @@ class TcpTransport(RefCountedTransport):
                                         int(handshake_timeout * 1e9), buffers, self._counters, key,
                                         identity)
         self._spin = spin_time(busy_poll)
-        self._was_quick = False                 # the last sleep was so short that spinning may do
-        self._rest = self._in_vain = 0          # waits without a spin: left, and after each failure
+        self._spinning = Spinning()             # whether a wait spins first
         self._links: dict[int, Link] = {}       # by member; replaced as a whole
         self._links_by_fd: dict[int, Link] = {}
         self._buffered: list[Link] = []         # that have a read buffer
@@ -367,24 +366,22 @@ class TcpTransport(RefCountedTransport):
         return frames
 
     def _wait_for_events(self, until: int, now: int, spin: int) -> list[tuple[int, int]]:
-        """Return events, or none at the instant `until`. Poll without sleeping for
-        `spin` nanoseconds if the last sleep was short, as Receiver.receive does."""
+        """Return events, or none at the instant `until`. The wait may poll without
+        sleeping for `spin` nanoseconds first (spinning.pyx)."""
         began = now
-        if self._rest:
-            self._rest -= 1
-        elif spin and self._was_quick:
+        if self._spinning.begin_wait(spin):
             end = min(until, now + spin)
             while now < end:
                 events = self._epoll.poll(0, EVENTS)
                 if events:
-                    self._in_vain = 0
+                    self._spinning.end_spin(True)
                     return events
                 os.sched_yield()                        # the peer may need this very core
                 now = time.monotonic_ns()
-            self._rest = self._in_vain = min(2 * self._in_vain + 1, MOST_IN_VAIN)
+            self._spinning.end_spin(False)
         events = self._sleep(until - now)
         if spin:
-            self._was_quick = bool(events) and time.monotonic_ns() - began < WAKE_UP * spin
+            self._spinning.end_sleep(time.monotonic_ns() - began, bool(events))
         return events
 
     def _sleep(self, wait: int) -> list[tuple[int, int]]:
