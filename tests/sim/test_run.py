@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from ringcast import ConfigError
-from ringcast.protocols.multicast.mcast import Mcast
+from ringcast.protocols.multicast.gap_looks import GapLooks
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Run, shortest_prefix, simulate
 from ringcast.sim.runs.settings import Settings
@@ -100,7 +100,7 @@ def test_a_prefix_is_the_beginning_of_the_run():
 
 
 def test_a_failure_is_cut_to_the_shortest_prefix_that_fails_alike(monkeypatch):
-    monkeypatch.setattr(Mcast, "ask", lambda *args: None)
+    monkeypatch.setattr(GapLooks, "ask", lambda *args: None)
     settings = Settings(loss=0.1)
     failed = next(outcome for outcome in (simulate(seed, settings) for seed in range(20))
                   if outcome.check)

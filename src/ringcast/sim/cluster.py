@@ -9,7 +9,7 @@ from zlib import crc32
 
 from ringcast._core.batch import Batch
 from ringcast.address import EVERYONE, Address
-from ringcast.config import configure
+from ringcast.config import configure, own_options
 from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import precedes
 from ringcast.secret import require_cryptography
@@ -55,7 +55,7 @@ class Observer:
 class Cluster:
     """`names` are the members of the group, which find each other. `stack` is the name
     of a stack. All other keywords are options of every member's stack, or arguments of
-    Member.
+    Member; options that this stack does not have are left out.
 
     In a `sealed` group datagrams are sealed; the secret, and all that is random, come
     from the seed. A stranger and former members listen (stranger.py, former.py). In a
@@ -95,12 +95,12 @@ class Cluster:
             STACKS[stack].is_lossless) else None
         of_members = ("receive_budget", "socket_bytes", "turn_time", "threads")
         self.member_options = {key: options.pop(key) for key in of_members if key in options}
-        self.options: dict[str, Any] = options
+        self.options: dict[str, Any] = own_options(options, stack)
         if sealed:
             require_cryptography("a sealed group")
             from ringcast.sim import former, pretender, sealing
 
-            self.sealing = sealing.Sealing(seed, configure(options, stack).cipher,
+            self.sealing = sealing.Sealing(seed, configure(self.options, stack).cipher,
                                            names if trusted else None)
             self.former = former.Former(self, self.sealing, Random(f"{seed} former"))
         self.checkers = Checkers(self)
