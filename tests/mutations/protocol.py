@@ -746,6 +746,10 @@ MUTATIONS = [
              "        if self.keeping.is_on:\n"
              "            return self.layer.send_window.ring.low\n",
              "", ABSENT),
+    Mutation("an observer frees what an absent member lacks", "Nakack2.stable",
+             "if not self.keeping.is_on:", "if True:",
+             test=DURABLE
+             + "test_an_observer_keeps_what_an_absent_member_lacks[nakack2-udp]"),
     Mutation("who has left in another part of the group is waited for", "Absentees.decide",
              "not in self.given_up | left", "not in self.given_up",
              test=DURABLE

@@ -77,6 +77,25 @@ def test_a_durable_member_that_dies_is_absent_and_gets_what_was_sent_meanwhile(s
 
 
 @pytest.mark.parametrize("stack", STACKS)
+def test_an_observer_keeps_what_an_absent_member_lacks(stack):
+    """All others that are there have finished it, and say so. The sender dies."""
+    play = Play(stack)
+    play.cluster.start("O", observes=True)
+    play.run(1_000)
+    a = play["A"]
+    play.die("D")
+    for _ in range(5):
+        a.offer(4, 10)
+        play.run(200)
+    play["B"].crash()
+    a.crash()
+    play.run(1_000)
+    play.come_back()
+    play.cluster.settle(20_000)
+    assert play.got(a, play["D"]) == 20
+
+
+@pytest.mark.parametrize("stack", STACKS)
 def test_senders_that_died_meanwhile_are_heard_to_the_end(stack):
     play = Play(stack, names="ABCD")
     b, c, d = play["B"], play["C"], play["D"]

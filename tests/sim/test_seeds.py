@@ -128,6 +128,8 @@ KEPT_SETTINGS = [
     # A durable member came back to who had only a later part of a stream, and went on
     # with that. Its sender lived elsewhere, and had the rest.
     (Settings(stack="nakack2-tcp", members=4, observers=1, large=4, crashes=8), 781005),
+    # An observer freed what all who were there had finished, and an absent one lacked.
+    (Settings(stack="nakack2-udp", members=4, observers=1, large=4, crashes=8, loss=0.25), 832004),
     # No fault: those who had what a durable member lacked were dead.
     (Settings(stack="nakack2-tcp", members=4, observers=1, large=4, crashes=8), 821032),
     # No fault: an earlier life had acknowledged a part of the message that was lacking.

@@ -234,11 +234,12 @@ class Nakack2(Multicast):
             if sender == self.local.incarnation:
                 self._purge_to(seqno)
             elif window is not None:
-                if self.observing is not None and not precedes(highest, seqno):
-                    self.observing.follow(window, seqno)
-                is_known = is_within(window.ring.low, seqno, window.stream.finished)
-                if self.keeps_delivered(sender) and is_known and not self.keeping.is_on:
-                    window.stream.release(seqno)
+                if not self.keeping.is_on:
+                    if self.observing is not None and not precedes(highest, seqno):
+                        self.observing.follow(window, seqno)
+                    is_known = is_within(window.ring.low, seqno, window.stream.finished)
+                    if self.keeps_delivered(sender) and is_known:
+                        window.stream.release(seqno)
                 if self.retransmits:
                     self.gap_looks.expect(sender, highest)
         if grant > 0:
