@@ -132,6 +132,7 @@ WAIT = "tests/protocols/test_waiting.py::"
 BUNDLER = "tests/protocols/test_bundler.py::"
 OBSERVERS = "tests/sim/test_observers.py::"
 RESTED = FLUSH + "test_a_joiner_gets_a_large_message_whose_sender_rested_in_its_middle"
+AGAIN = FLUSH + "test_a_sender_that_departs_three_times_is_heard_to_the_end_each_time[mcast-udp]"
 QUARTER = FLUSH + "test_the_begin_of_a_large_message_fills_no_more_than_a_quarter_of_the_window"
 PLAYS = "tests/transcripts/test_transcripts.py::test_the_transcript_holds"
 
@@ -679,6 +680,11 @@ MUTATIONS = [
     Mutation("a view tells of a stream that was given up as if all had come", "Flush._give_up",
              "self.given_up[gone.stream.sender] = gone.ring.hd", "pass",
              test=FLUSH + "test_departed_streams_that_nobody_takes_are_bounded"),
+    Mutation("one stream of a sender that departs again is held", "Flush._depart",
+             "self._set_aside(sender)", "self._give_up(sender)", test=AGAIN),
+    Mutation("the last stream of such a sender says what is finished", "Keeping.whole",
+             "reversed(self.layer.flushing.departed.values())",
+             "self.layer.flushing.departed.values()", test=AGAIN),
     Mutation("as many streams are held as the last view has members", "Flush.install",
              "self.largest = max(self.largest, len(layer.members))",
              "self.largest = len(layer.members)",

@@ -11,7 +11,7 @@ import pytest
 
 from ringcast import Address, Flag, Skipped
 from ringcast._core import wire
-from ringcast.config import configure
+from ringcast.config import configure, own_options
 from ringcast.protocols.budget import ReceiveBudget
 from ringcast.protocols.frag import cut as fragments_of
 from ringcast.protocols.multicast.base import DATA, HIGHEST, REPEAT, XMIT_REQ
@@ -38,7 +38,7 @@ class Process:
     def __init__(self, wire, name, protocol, receiving=True, observes=False, **options):
         self.wire, self.name, self.observes = wire, name, observes
         self.address = Address(name, next(wire.incarnations))
-        config = configure(OPTIONS | options, protocol)
+        config = configure(own_options(OPTIONS | options, protocol), protocol)
         spec = STACKS[protocol]
         self.multicast = spec.multicast(self.address, config, ReceiveBudget(1 << 22),
                                         receiving=receiving, lossless=spec.is_lossless,
@@ -1257,6 +1257,33 @@ def test_held_says_whose_messages_it_has_and_has_no_conn_id():
     assert HELD.conn_id(datagram) is None and HELD.origin(datagram) == c.incarnation
     assert HELD.ranges(datagram) == [(1, 5)] and DATA.origin(datagram) is None
     assert HELD.measured == "repeat"
+
+
+@pytest.mark.parametrize("protocol", ["mcast-udp", "nakack2-udp"])
+def test_a_sender_that_departs_three_times_is_heard_to_the_end_each_time(protocol):
+    """The application has taken nothing meanwhile. The group of A and B parts, meets,
+    and parts again."""
+    network, membership, a, b = group(protocol, names="AB")
+    a.finishes, a.room, a.multicast.keeping.durable = False, 0, True
+    for number in range(3):
+        b.send(b"%d-1" % number, b"%d-2" % number)
+        network.run(10)
+        b.alive = False
+        membership.install(membership.prepare([a]))
+        membership.settle([a])
+        b.alive = True
+        membership.install(membership.prepare([b]))
+        membership.settle([b])
+        membership.install(membership.prepare([a, b]))
+        membership.settle([a, b])
+    assert len(a.multicast.flushing.departed) == 3
+    assert a.multicast.digest()[b.address] == 0, "a next life would need all of it"
+    a.finishes, a.room = True, 100
+    a.request_turn()
+    network.rest()
+    assert a.got(b) == [b"%d-%d" % (number, index) for number in range(3) for index in (1, 2)]
+    assert a.multicast.counters.num_gone_undelivered == 0
+    assert not a.multicast.flushing.departed
 
 
 # ---------------------------------------------------------------------------------- bounded memory

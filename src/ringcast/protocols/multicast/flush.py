@@ -121,7 +121,10 @@ class Flush:
         self.skips: dict[Stream, Seqno] = {}        # where streams begin for our application
         self.pending: deque[Pending] = deque()      # views that the application has not seen
         self.is_view_next = False                   # one waits only for Effects of its own
-        self.departed: dict[int, Departed] = {}     # by incarnation, those gone first at first
+        # By incarnation, those gone first at first. A sender may depart again before
+        # our application has all of its first stream: that has a number below 0.
+        self.departed: dict[int, Departed] = {}
+        self.num_aside = 0
         # Of which a rest was given up: what the application has of them.
         self.given_up: dict[Address, Seqno] = {}
         self.largest = 0            # members of the largest view since one was settled
@@ -270,11 +273,23 @@ class Flush:
             if cut == window.offset:                    # it was back, and sent nothing for us
                 stream.retire()
                 return
-            self._give_up(sender)
+            self._set_aside(sender)
         stream.release(earlier((cut - stream.ring.capacity) % MODULUS, stream.finished))
         self._make_room(stream.ring)
         stream.ring.announce(cut)
-        self.departed[sender] = Departed(stream, Gaps(stream.ring.hr), cut=cut)
+        self.departed[sender] = Departed(stream, Gaps(stream.ring.hr), cut=cut, key=sender)
+
+    def _set_aside(self, sender: int) -> None:
+        """Only deliver the first stream of a sender that departs again. All who could
+        ask for it are as we are. If it is not complete, nobody has the rest."""
+        gone = self.departed[sender]
+        if gone.is_delivered or not gone.is_complete:
+            self._give_up(sender)
+            return
+        del self.departed[sender]
+        self.num_aside += 1
+        gone.key, gone.is_held = -self.num_aside, False
+        self.departed[gone.key] = gone
 
     def _owe(self, owed: Owed, place: Seqno) -> None:
         """Fetch what a departed sender sent while we were absent. We may have had a
@@ -283,7 +298,7 @@ class Flush:
         gone = self.departed.get(origin)
         if gone is None:
             stream = self.layer.open_stream(owed.sender, place)
-            gone = self.departed[origin] = Departed(stream, Gaps(place), cut=place)
+            gone = self.departed[origin] = Departed(stream, Gaps(place), cut=place, key=origin)
         gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
         gone.cut, gone.whole = later(gone.cut, reach(gone.parts, gone.come_up_to)), None
         self._make_room(gone.ring)
@@ -406,7 +421,7 @@ class Flush:
             gone.whole = gone.stream.whole if gone.whole is None else gone.whole
             gone.stream.reassembly = None
             if not gone.is_held:
-                self._forget(gone.stream.sender.incarnation)
+                self._forget(gone.key)
 
     def had(self, sender: int) -> Seqno | None:
         """Return up to where our application has been given a sender's messages, or

@@ -236,7 +236,7 @@ class Keeping:
         if not self.durable:
             return digest
         unfinished = {gone.stream.sender: gone.stream.finished
-                      for gone in self.layer.flushing.departed.values()
+                      for gone in reversed(self.layer.flushing.departed.values())
                       if not (gone.is_delivered and gone.stream.outstanding == 0)}
         return Digest(self.places | digest | unfinished)
 

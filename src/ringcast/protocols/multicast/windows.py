@@ -41,6 +41,7 @@ class Departed(ReceiveWindow):
     """The stream of a sender that is gone."""
 
     cut: Seqno = 0                      # where it ends
+    key: int = 0                        # of it in Flush.departed
     holder: int = 0                     # who has all of it; 0: nobody has more than we
     parts: tuple[Part, ...] = ()        # what others have, if the holder may have only a part
     whole: Seqno | None = None          # the end of the last whole message, once delivered
