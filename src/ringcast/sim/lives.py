@@ -138,7 +138,8 @@ class Lives:
     def _check_departed(self, receiver: "Member", other: "Member") -> None:
         """Check this against where the streams ended for another member, or for itself.
         What nobody was given may have ended with its sender: then it ends where it
-        begins for whoever met the sender later."""
+        begins for whoever met the sender later, or was to meet it in a view that the
+        sender never had."""
         history = self.checkers.views.history(other)
         for before, view in zip(other.views, other.views[1:], strict=False):
             for address, cut in view.departed.items():
@@ -146,6 +147,9 @@ class Lives:
                 had = self.had(receiver, sender)
                 given = cut if other is receiver else self.had(other, sender)
                 if had is None or given is None or address not in before or sender.alive:
+                    continue
+                if other is receiver and address in before.joined and all(
+                        each.id != before.id for each in self.checkers.views.history(sender)):
                     continue
                 had = self._without_part(receiver, sender, had)
                 if (precedes(had, sender.log.end_before(earlier(cut, given)))
