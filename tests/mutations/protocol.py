@@ -125,6 +125,7 @@ FLUSH = "tests/protocols/multicast/test_flush.py::"
 GAPS = "tests/protocols/test_retransmission.py::"
 MCAST = "tests/protocols/multicast/test_mcast.py::"
 NAKACK2 = "tests/protocols/multicast/test_nakack2.py::"
+HOSTILE = "tests/protocols/membership/test_hostile.py::"
 QUEUE = "tests/protocols/multicast/test_become_server_queue.py::"
 STABLE = "tests/protocols/multicast/test_stable.py::"
 UNICAST = "tests/protocols/test_unicast3.py::"
@@ -924,12 +925,12 @@ MUTATIONS = [
              test=THREATS + "test_who_seeks_without_a_seal_is_not_even_asked_who_it_is"),
     Mutation("say that there is a view to each that seeks", "Meeting.present",
              "self.told.allows(now) if taken is None", "True if taken is None",
-             test="tests/protocols/membership/test_hostile.py::"
-                  "test_however_many_seek_a_member_says_only_so_often_that_there_is_a_view"),
+             test=HOSTILE
+             + "test_however_many_seek_a_member_says_only_so_often_that_there_is_a_view"),
     Mutation("say to each that seeks that its name is taken", "Meeting.present",
              "self.taken.take(now)", "True",
-             test="tests/protocols/membership/test_hostile.py::"
-                  "test_however_many_seek_with_the_name_of_a_member_it_is_said_only_so_often"),
+             test=HOSTILE
+             + "test_however_many_seek_with_the_name_of_a_member_it_is_said_only_so_often"),
     Mutation("a seal shows its keys", "Seal.take_linked", "def take_linked(self)",
              "def __repr__(self) -> str:\n        return f\"Seal({self.keys.hello!r})\"\n\n"
              "    def take_linked(self)",
@@ -984,7 +985,7 @@ MUTATIONS = [
              test=TRUST + "test_a_view_whose_names_were_changed_is_not_installed"),
     Mutation("a member may take another name in the next view", "Rekeying.strangers",
              "or (old.name, old.public) != (seat.name, seat.public)", "",
-             test=TRUST + "test_a_view_whose_names_were_changed_is_not_installed"),
+             test=TRUST + "test_who_takes_another_name_is_a_stranger"),
     Mutation("exclude who does not trust one that comes", "Coordinator._part",
              "change.members & set(refuse.strangers) - ours.keys() or {sender} - ours.keys()",
              "{sender}",
@@ -1095,10 +1096,17 @@ MUTATIONS = [
     Mutation("install a view with members that its key was not made for", "Membership._install",
              "or not self.rekeying.fits(install)", "",
              test=FORMER + "test_a_view_with_a_public_key_that_was_changed_is_not_installed"),
-    Mutation("install a view in which we have another name", "Membership._install",
-             "if mine.name != self.local.name:", "if False:",
-             test="tests/protocols/membership/test_hostile.py::"
-                  "test_no_member_installs_a_view_in_which_it_has_another_name"),
+    Mutation("install a view in which a member has another name", "Membership._install",
+             "told = [(each.incarnation, each.name) for each in install.seats]", "told = []",
+             test=HOSTILE + "test_no_member_installs_a_view_in_which_one_of_its_view_has_"
+                            "another_name"),
+    Mutation("install a view in which an absent member has another name", "Membership._install",
+             "told += [(each.incarnation, each.name) for each in install.absent]", "pass",
+             test=HOSTILE + "test_no_member_installs_a_view_in_which_an_absent_one_has_"
+                            "another_name"),
+    Mutation("a joiner installs a view in which it has another name", "Membership._install",
+             "| {self.local.incarnation: self.local.name}", "",
+             test=HOSTILE + "test_no_joiner_installs_a_view_in_which_it_has_another_name"),
     Mutation("what belongs to a view opens without one", "Seal._open_one",
              "not tag and opened[KIND] not in self.outside", "False",
              test=KEYS + "test_without_a_view_only_what_needs_none_opens"),

@@ -132,18 +132,22 @@ def test_who_was_excluded_makes_no_view_of_the_others():
         assert cluster.former.keys[gone]
 
 
-def held_installs(cluster):
-    """Let A renew the view. Return what it says as INSTALL, which B does not get."""
+def held_installs(cluster, comes=None):
+    """Let A renew the view, or take in who comes. Return what it says as INSTALL, which
+    B does not get."""
     held = []
 
     def hold(source, datagram, sealed):
         if datagram[3] == INSTALL:
             held.append(datagram)
     cluster.former.hear = hold
-    cluster["A"].members.coordinator.renews = True
+    cluster["A"].members.coordinator.renews = comes is None
     cluster.network.discard = lambda source, to, datagram: bool(held) and to == "B"
+    if comes is not None:
+        cluster.start(comes)
     cluster["A"].request_turn()
-    cluster.run(50)
+    while not held:
+        cluster.run(50)
     return held
 
 

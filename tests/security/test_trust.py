@@ -357,13 +357,27 @@ def test_a_member_that_refuses_a_stranger_stays_and_the_stranger_does_not_come()
     assert maker.meeting.discovery.is_shunned(8, now + MEETING)
 
 
-def test_a_view_whose_names_were_changed_is_not_installed():
-    """The key of the view says nothing of names."""
+def test_who_takes_another_name_is_a_stranger():
     cluster = group()
-    target, held = cluster["B"], held_installs(cluster)
+    layer = cluster["B"].members
+    seats = [seat.moved(layer.view_id) for seat in layer.members.values()]
+    assert layer.rekeying.strangers(seats) == []
+    seats[2].name = "A/1"
+    assert layer.rekeying.strangers(seats) == [seats[2].incarnation]
+
+
+def test_a_view_whose_names_were_changed_is_not_installed():
+    """The key of the view says nothing of names, and nobody knows yet the name of who
+    comes."""
+    cluster = group()
+    cluster.sealing.trusted = cluster.sealing.trusted | {cluster.sealing.key("D"): frozenset("D")}
+    for name in "ABC":
+        cluster[name].transport.seal.retrust(cluster.sealing.trusted)
+    target, held = cluster["B"], held_installs(cluster, "D")
     install, before = INSTALL.decode(held[0]), target.members.view_id
     for seat in install.seats:
-        seat.name = {"C": "A/1"}.get(seat.name, seat.name)
+        seat.name = {"D": "A/1"}.get(seat.name, seat.name)
+    assert len(install.seats) == 4
     heard(cluster, "B", cluster["A"].incarnation, INSTALL, install)
     assert target.members.view_id == before
     heard(cluster, "B", cluster["A"].incarnation, INSTALL, INSTALL.decode(held[0]))

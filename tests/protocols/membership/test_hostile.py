@@ -3,6 +3,7 @@
 
 import pytest
 from membership_world import MS, World
+from msgspec.structs import replace
 
 from ringcast.address import EVERYONE, Address
 from ringcast.protocols.membership import sense
@@ -157,19 +158,41 @@ def test_no_member_installs_a_view_that_ends_its_stream_where_it_cannot_end():
     assert world.is_one()
 
 
-def test_no_member_installs_a_view_in_which_it_has_another_name():
+@pytest.mark.parametrize("renamed", ["A", "B"])
+def test_no_member_installs_a_view_in_which_one_of_its_view_has_another_name(renamed):
+    """Then somebody else could have its own."""
     world = formed()
     node, other = world["A"], world["C"]
     before = node.layer.view_id
     view_id = before + (1 << sense.COUNTER)
-    seats = [Seat("Z" if each is node else each.name, each.address.incarnation, each.physical,
-                  before) for each in world.nodes.values()]
-    hear(node, other, PREPARE, Prepare(view_id, [*seats, Seat("A", 99, "z", 0)]))
-    hear(node, other, INSTALL, Install(view_id, [*seats, Seat("A", 99, "z", 0)], [], []))
+    seats = [Seat("Z" if each.name == renamed else each.name, each.address.incarnation,
+                  each.physical, before) for each in world.nodes.values()]
+    hear(node, other, PREPARE, Prepare(view_id, [*seats, Seat(renamed, 99, "z", 0)]))
+    hear(node, other, INSTALL, Install(view_id, [*seats, Seat(renamed, 99, "z", 0)], [], []))
     world.run(1)
     assert node.layer.promised >= view_id and node.layer.view_id == before
     world.run(3000)
-    assert world.is_one() and node.address in node.view
+    assert world.is_one() and world[renamed].address in node.view
+
+
+def test_no_member_installs_a_view_in_which_an_absent_one_has_another_name():
+    world = World(5).start("A", "B")
+    world.start("C", durable=True)
+    assert world.run_until_one(5000) is not None
+    world.run(500)
+    world["C"].crash()
+    world.run(5000)
+    node, other = world["A"], world["B"]
+    before, (absent,) = node.layer.view_id, node.layer.install.absent
+    assert absent.address == world["C"].address == node.view.absent[0]
+    view_id = before + (1 << sense.COUNTER)
+    seats = [seat.moved(before) for seat in node.layer.install.seats]
+    hear(node, other, PREPARE, Prepare(view_id, seats))
+    hear(node, other, INSTALL, Install(view_id, seats, [], [], [replace(absent, name="Z")]))
+    world.run(1)
+    assert node.layer.promised >= view_id and node.layer.view_id == before
+    world.run(3000)
+    assert set(node.view.names) == {"A", "B"} and node.view.absent == (absent.address,)
 
 
 def test_no_joiner_installs_a_view_in_which_it_has_another_name():

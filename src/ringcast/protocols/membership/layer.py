@@ -155,6 +155,11 @@ class Membership(Layer):
         of those that it hears."""
         return [seat.name for seat in self._seats()]
 
+    def _named(self) -> dict[int, str]:
+        """Return the names of the members of the view, and of those that are absent."""
+        names = {member: seat.name for member, seat in self.members.items()}
+        return names | {member: each.name for member, each in self.absentees.known.items()}
+
     def num_counted(self) -> int:
         """Return how many of these are no observers: min_members counts them."""
         return sum(not seat.observes for seat in self._seats())
@@ -180,8 +185,7 @@ class Membership(Layer):
     def exclude(self, name: str, now: Instant) -> None:
         """Exclude a member that an operator knows to be dead, or wait for an absent one
         no longer."""
-        known = {member: seat.name for member, seat in self.members.items()}
-        known |= {member: each.name for member, each in self.absentees.known.items()}
+        known = self._named()
         gone = [member for member, named in known.items() if named == name]
         if not gone:
             names = ", ".join(known.values())
@@ -435,8 +439,11 @@ class Membership(Layer):
         before, mine = self.view_id, install.seat(self.local.incarnation)
         if mine is None or mine.before != before or install.id <= before:
             return
-        if mine.name != self.local.name:
-            return                                      # somebody else would have our name
+        names = self._named() | {self.local.incarnation: self.local.name}
+        told = [(each.incarnation, each.name) for each in install.seats]
+        told += [(each.incarnation, each.name) for each in install.absent]
+        if any(names.get(member, name) != name for member, name in told):
+            return                                      # somebody else would have its name
         if any(seat.before != before for seat in install.seats if seat.incarnation in self.members):
             return                                      # a member of our view is with us or gone
         if not self.multicast.may_end_at(mine.cut) or not self.rekeying.fits(install):
