@@ -46,9 +46,9 @@ program again.
 ## Options
 
 Each is a keyword argument of `Channel`, and `ringcast.Options` is their type; the commands `join`,
-`members`, `demo`, `record`, `publish` and `simulate` take them as `--set NAME=VALUE`. Times are
-milliseconds and sizes are bytes, if nothing else is said. (Arguments called `timeout` are seconds.)
-A stack refuses an option that it does not have.
+`members`, `doctor`, `demo`, `record`, `publish` and `simulate` take them as `--set NAME=VALUE`.
+Times are milliseconds and sizes are bytes, if nothing else is said. (Arguments called `timeout` are
+seconds.) A stack refuses an option that it does not have.
 """
 
 COUNTERS = """\

@@ -22,8 +22,8 @@ Name = Annotated[str, typer.Argument(help="The name of the key: its member has t
 
 @trust_app.command("new")
 def new(folder: Where, name: Name) -> None:
-    """Make the keys of this member in a folder, and print the public one: add it to the
-    folders of all other members.
+    """Make the keys of this member in a folder. It prints the public key: add that to
+    the folders of all other members.
 
     The private key stays in this folder. Nobody else needs it, and only its owner can
     read it.
@@ -53,8 +53,8 @@ def add(folder: Where, name: Name, key: Annotated[str, typer.Argument(
 
 @trust_app.command("list")
 def show(folder: Where, as_json: AsJson = False) -> None:
-    """Show whose keys are trusted, and which is our own, with the short form of each
-    key that people compare.
+    """Show whose keys are trusted, and which is our own. With each key stands its short
+    form, which people compare.
 
     What is wrong with a file is said on standard error, and the exit status is then 1.
     A file that cannot be read takes no trust away: to do that, remove it.

@@ -23,8 +23,8 @@ Checkpoints = Annotated[list[Path] | None, typer.Option(
 
 @journal_app.command("show")
 def show(directory: Directory, as_json: AsJson = False) -> None:
-    """Show for each sender what the journal has and what is lost, and what streams have
-    committed.
+    """Show what a journal has of each sender, and what is lost. It also shows what
+    streams have committed.
 
     With --json, print one object a line: each "journal", and if there are several,
     "together", what a stream over all of them reads. Ranges are [first, last], times
@@ -74,8 +74,8 @@ def commit(directory: Directory, name: Annotated[str, typer.Argument(help="The s
                parser=path, metavar="DIRECTORY",
                help="The checkpointLocation of its query.")],
            as_json: AsJson = False) -> None:
-    """Write what a query's checkpoint has committed into its subscription, so that a
-    running recorder may remove it.
+    """Note in a subscription what a query has committed. That stands in the query's
+    checkpoint; once it is noted, a running recorder may remove it.
 
     Use it for a query that does not run: Spark tells a subscription of a batch only
     when it plans the next one. With --json, print one object: how far it has
@@ -96,7 +96,7 @@ def commit(directory: Directory, name: Annotated[str, typer.Argument(help="The s
 @journal_app.command("retire")
 def retire(directory: Annotated[Path, typer.Argument(
         parser=path, help="The journal of a recorder that will not come back.")]) -> None:
-    """Stop waiting for a recorder: for streams over its folder, messages that no other
+    """Stop waiting for a recorder. For streams over its folder, messages that no other
     journal has are lost.
 
     If the recorder comes back, its first message undoes this.

@@ -53,7 +53,7 @@ def setting(name: str, hint: Any) -> inspect.Parameter:
     details: dict[str, Any] = {}
     if name in AXES:
         kind, number = Several | None, AXES[name]
-        details = {"parser": several(number), "metavar": {int: "INTEGER", float: "FLOAT"}[number]}
+        details = {"parser": several(number), "metavar": f"<{number.__name__}>"}
     option = typer.Option(help=text.meaning, show_default=text.default, **details)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY,
                              default=getattr(DEFAULTS, name), annotation=Annotated[kind, option])
