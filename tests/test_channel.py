@@ -405,7 +405,8 @@ def test_a_returning_member_goes_on_where_its_digest_ends():
 @pytest.mark.parametrize(("kwargs", "says"), [
     ({"stack": "carrier-pigeon"}, "choose one of"),
     ({"xmit_intervall": 5}, "did you mean 'xmit_interval'"),
-    ({"frobnicate": 5}, "the options are"),
+    ({"buffer": 5}, "did you mean 'use_ring_buffer' or 'receive_buffer'"),
+    ({"frobnicate": 5}, "the page Reference of the documentation has all options"),
     ({"capacity": 0}, "capacity"),
     ({"port": 70_000}, "port"),
     ({"xmit_interval": -1}, "xmit_interval"),

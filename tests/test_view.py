@@ -5,6 +5,7 @@ import operator
 import pytest
 
 from ringcast import Address, View
+from ringcast.channel.publishing import told
 
 A, B = Address("A", 1), Address("B", 2)
 
@@ -22,3 +23,11 @@ def test_in_knows_addresses_and_names_and_a_loop_goes_over_the_members():
     assert A in view and "B" in view
     assert Address("A", 2) not in view and "C" not in view and 1 not in view
     assert list(view) == [A, B]
+
+
+@pytest.mark.parametrize(("view", "words"), [
+    (View(3, (A,), joined=(A,), primary=True), "view 3, 1 member, led by A; joined: A"),
+    (View(3, (A, B), primary=False), "view 3, 2 members, led by A; not primary"),
+])
+def test_the_log_and_monitor_tell_a_view_in_words(view, words):
+    assert told(view) == words

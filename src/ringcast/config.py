@@ -380,8 +380,11 @@ def own_options(options: Mapping[str, Any], stack: str) -> dict[str, Any]:
 def suggestion(name: str) -> str:
     """Return what to do about an option that does not exist, for an error message."""
     options = Config.__struct_fields__
-    close = difflib.get_close_matches(name, options, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(options)}"
+    close = difflib.get_close_matches(name, options, n=1) or [
+        each for each in options if name and name in each]
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return "the page Reference of the documentation has all options"
 
 
 def nanoseconds(value: float) -> int:

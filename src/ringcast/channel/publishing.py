@@ -23,7 +23,7 @@ from ringcast.channel.state import State
 from ringcast.endpoint import Endpoint
 from ringcast.errors import RingcastError
 from ringcast.logs import log
-from ringcast.snapshot import Event, Rates, Snapshot, Waiting
+from ringcast.snapshot import Event, Rates, Snapshot, Waiting, members
 from ringcast.stack import Effects, Instant
 from ringcast.status import Status
 from ringcast.statusfile import StatusFile
@@ -193,8 +193,8 @@ class Publishing:
 
 def told(view: View) -> str:
     """Return in words what a view is, and what has changed."""
-    text = f"view {view.id}, {len(view)} members, led by {view.coordinator.name}"
-    for word, members in (("joined", view.joined), ("left", view.left), ("absent", view.absent)):
-        if members:
-            text += f"; {word}: {listed([member.name for member in members], MOST_NAMED)}"
+    text = f"view {view.id}, {members(len(view))}, led by {view.coordinator.name}"
+    for word, named in (("joined", view.joined), ("left", view.left), ("absent", view.absent)):
+        if named:
+            text += f"; {word}: {listed([member.name for member in named], MOST_NAMED)}"
     return text if view.primary else f"{text}; not primary"
