@@ -280,8 +280,8 @@ class Flush:
         self.departed[sender] = Departed(stream, Gaps(stream.ring.hr), cut=cut, key=sender)
 
     def _set_aside(self, sender: int) -> None:
-        """Only deliver the first stream of a sender that departs again. All who could
-        ask for it are as we are. If it is not complete, nobody has the rest."""
+        """Only deliver the first stream of a sender that departs again. All others hold
+        the second one now. So if the first is not complete here, it is given up."""
         gone = self.departed[sender]
         if gone.is_delivered or not gone.is_complete:
             self._give_up(sender)
