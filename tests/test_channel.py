@@ -405,7 +405,7 @@ def test_a_returning_member_goes_on_where_its_digest_ends():
 @pytest.mark.parametrize(("kwargs", "says"), [
     ({"stack": "carrier-pigeon"}, "choose one of"),
     ({"xmit_intervall": 5}, "did you mean 'xmit_interval'"),
-    ({"buffer": 5}, "did you mean 'use_ring_buffer' or 'receive_buffer'"),
+    ({"cap": 5}, "did you mean 'capacity'"),
     ({"frobnicate": 5}, "the page Reference of the documentation has all options"),
     ({"capacity": 0}, "capacity"),
     ({"port": 70_000}, "port"),
