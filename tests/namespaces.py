@@ -56,11 +56,13 @@ def ethernet(number):
 
 class Network:
     """Members on a bridge of their own, by name. `loss` is the share of frames that
-    each of them loses. Leaving the `with` block ends all processes in the network."""
+    each of them loses. With `megabits` each sends no more than that in a second; what
+    it has beyond waits at its interface. Leaving the `with` block ends all processes in
+    the network."""
 
-    def __init__(self, names, loss=0.0):
+    def __init__(self, names, loss=0.0, megabits=None):
         self.numbers = {name: number for number, name in enumerate(names, 1)}
-        self.loss = loss
+        self.loss, self.megabits = loss, megabits
         self.cuts = set()               # (sender, receiver): frames that do not arrive
         self.started = []
 
@@ -139,6 +141,8 @@ class Network:
                       "nud permanent\n" for other in self.numbers.values() if other != number)
         inside = INSIDE.format(address=address(number), ethernet=ethernet(number))
         self._run("ip", "-n", name, "-batch", "-", text=inside + "".join(neighbours))
+        if self.megabits is not None:
+            self._run("tc", "-n", name, "-batch", "-", text=SLOW.format(rate=self.megabits))
 
     def _filter(self, receivers):
         """Write the rules for what arrives, at each receiver in one step."""
@@ -164,6 +168,9 @@ link set eth0 address {ethernet} gso_max_segs 1
 address add {address}/24 dev eth0
 link set eth0 up
 route add 224.0.0.0/4 dev eth0
+"""
+SLOW = """
+qdisc replace dev eth0 root tbf rate {rate}mbit burst 32kb limit 64mb
 """
 RULES = """
 add table netdev wire

@@ -26,7 +26,7 @@ from ringcast.config import (
     terms_of,
 )
 from ringcast.digest import Digest
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.budget import NO_LIMIT, Budget
 from ringcast.protocols.membership import Membership
 from ringcast.protocols.membership.ends import Ends
 from ringcast.protocols.membership.state import StateTransfer
@@ -219,7 +219,7 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
                 first_unicast: int = 0, filters: Sequence[Layer] = (),
                 faults: Sequence[Layer] = (), durable: bool = False,
                 sealed: bool = False, keyring: "Keyring | None" = None,
-                observes: bool = False) -> Stack:
+                observes: bool = False, send_budget: int = NO_LIMIT) -> Stack:
     """Build the stack of one member.
 
     Args:
@@ -242,8 +242,10 @@ def build_stack(name: str, local: Address, config: Config, *, group: str, receiv
         sealed: whether its transport seals datagrams.
         keyring: what makes and holds the keys of views, in a sealed group.
         observes: whether this member is an observer, for which nobody waits.
+        send_budget: bytes that its messages to all, or to one member, may have on their
+            way before some are lost here.
     """
-    spec, budget = STACKS[name], ReceiveBudget(receive_budget)
+    spec, budget = STACKS[name], Budget(receive_budget, send_budget)
     multicast = spec.multicast(local, config, budget, resume=resume, receiving=receiving,
                                offset=offset, lossless=spec.is_lossless, observes=observes)
     transfer = StateTransfer(local, config)

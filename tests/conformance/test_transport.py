@@ -294,6 +294,7 @@ def test_it_has_what_the_contract_lists(members, kind):
     transport: Transport = members[0]
     assert transport.max_datagram == 65_507
     assert transport.receive_budget > 0
+    assert transport.send_budget > 1 << 30, "what was put does not wait at home here"
     assert isinstance(transport.physical, str) and transport.physical
     assert transport.lossless is (kind == "tcp")
     assert transport.seal_status() is None

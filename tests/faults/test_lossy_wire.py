@@ -1,5 +1,5 @@
 """A wire that loses frames stops nobody: everything arrives, once, in order and without
-a pause."""
+a pause. A wire that is slower than its sender loses nothing."""
 
 import json
 import os
@@ -16,10 +16,10 @@ TALKER = [sys.executable, str(Path(__file__).with_name("talker.py"))]
 PAUSE = 5.0                             # seconds; 0.1 are usual, and a busy machine has its own
 
 
-def run_group(members, command, *, loss, timeout):
+def run_group(members, command, *, timeout, loss=0.0, megabits=None):
     """Run a command at each member; return what each printed last, as JSON, by its
     name."""
-    with Network(members, loss) as network:
+    with Network(members, loss, megabits) as network:
         processes = {name: network.start(name, command, stdout=subprocess.PIPE, text=True, env={
             **os.environ, "LAB_MEMBER": name, "LAB_ADDRESS": network.address(name)})
             for name in members}
@@ -60,3 +60,14 @@ def test_frames_are_lost_and_messages_come_without_a_pause(stack, whom, names, s
     command = [*TALKER, stack, names, senders, str(count), "1000", str(rate), whom, "60"]
     said = run_group(list(names), command, loss=loss, timeout=150)
     check(said, names, senders, count, whom)
+
+
+@pytest.mark.parametrize("stack, whom", [("mcast-udp", "all"), ("nakack2-udp", "all"),
+                                         ("mcast-udp", "one")])
+def test_what_waits_for_a_slow_wire_is_not_dropped(stack, whom):
+    """Twice as much is sent as the socket buffer holds."""
+    command = [*TALKER, stack, "ABC", "A", "10000", "1000", "0", whom, "60"]
+    said = run_group(list("ABC"), command, megabits=100, timeout=150)
+    check(said, "ABC", "A", 10_000, whom)
+    repeats = ("send_dropped", "xmit_rsps_sent", "unicast_xmit_rsps_sent")
+    assert not any(said["A"][name] for name in repeats), said["A"]

@@ -572,6 +572,14 @@ MUTATIONS = [
     Mutation("one that begins uses all that it was granted", "Credits.fit_window",
              "1 if self.is_acked else max(1, len(layer.members) - 1)", "1",
              test="tests/sim/test_member.py::test_all_may_begin_to_send_at_one_moment"),
+    Mutation("a window is larger than its own socket buffer", "Credits.fit_window",
+             "layer.budget.sending", "self.smallest",
+             test="tests/protocols/multicast/test_mcast.py::"
+             + "test_a_member_has_no_more_on_its_way_than_its_own_socket_buffer_holds"),
+    Mutation("so is one to a single member", "SenderEntry.accept_credit",
+             "context.most_unacked", "context.config.max_bytes",
+             test="tests/protocols/multicast/test_mcast.py::"
+             + "test_a_member_has_no_more_on_its_way_than_its_own_socket_buffer_holds"),
     Mutation("in a large group the first ack waits for a scan", "Mcast.report_finished",
              "is_awaited = window.is_new and self.is_large", "is_awaited = False",
              test="tests/sim/test_member.py::"

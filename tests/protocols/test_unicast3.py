@@ -14,7 +14,7 @@ from ringcast.address import Address
 from ringcast.config import Config, configure
 from ringcast.errors import NotMemberError
 from ringcast.flags import Flag
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.budget import Budget
 from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.context import Context
 from ringcast.protocols.unicast3.memory import MOST_EARLY, MOST_EARLY_OF_ALL, MOST_STREAMS
@@ -36,7 +36,7 @@ class End:
         counters = {name: options.pop(name) for name in ("conn_id", "timestamp", "offset",
                                                          "receiving") if name in options}
         self.address, self.now = address, now
-        self.layer = Unicast3(address, configure(options), ReceiveBudget(1 << 20), **counters)
+        self.layer = Unicast3(address, configure(options), Budget(1 << 20), **counters)
         self.stack = Stack([self.layer], local=address, group="g")
         self.got, self.failed = [], []
         self.view(*members)

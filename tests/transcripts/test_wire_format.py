@@ -24,7 +24,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast.address import Address
 from ringcast.config import configure
 from ringcast.kinds import Kind
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.budget import Budget
 from ringcast.protocols.membership.asking import Asking
 from ringcast.protocols.membership.ends import ASK_END, AskEnd, Ends
 from ringcast.protocols.membership.messages import PRESENT, REFUSE, SUSPECTS, Refuse
@@ -114,7 +114,7 @@ def agreed_by_hand() -> Iterator[bytes]:
 def asked_by_hand() -> Iterator[bytes]:
     """Yield a member's question about a stream, and its own answer."""
     me, b, gone = Address("A", 1), Address("B", 2), Address("C", 3)
-    layer = Mcast(me, configure({}, "mcast-udp"), ReceiveBudget(1 << 20))
+    layer = Mcast(me, configure({}, "mcast-udp"), Budget(1 << 20))
     ends = Ends(layer.config, layer)
     stack = Stack([layer, ends], local=me, group="golden")
     layer.agree(Agreed({1: 0, 2: 0, 3: 7}, {}, frozenset({1})))
@@ -130,7 +130,7 @@ def flushed_by_hand() -> Iterator[bytes]:
     """Yield what a member sends that has message 1 of C, when B asks for it, and which
     asks B for message 2 when C is gone."""
     me, b, c = Address("A", 1), Address("B", 2), Address("C", 3)
-    layer = Mcast(me, configure({}, "mcast-udp"), ReceiveBudget(1 << 20))
+    layer = Mcast(me, configure({}, "mcast-udp"), Budget(1 << 20))
     stack = Stack([layer], local=me, group="golden")
     others = {each.incarnation: Stack([Layer()], local=each, group="golden") for each in (b, c)}
     window = SendWindow(RingBuffer(4))

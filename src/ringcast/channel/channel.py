@@ -225,6 +225,7 @@ class Channel(SendPort):
             self._endpoint = Endpoint(
                 stack, self.address, self.config, group=group,
                 physical=self._transport.physical, receive_budget=self._transport.receive_budget,
+                send_budget=self._transport.send_budget,
                 resume=resume, receiving=deliver, durable=durable, observes=observes,
                 sealed=access is not None,
                 offset=0 if succession is None else succession.seqno,

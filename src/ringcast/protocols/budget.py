@@ -1,5 +1,7 @@
 """Credit: how many bytes each sender may have on the way to this member, so that all
-windows together never flood its socket buffer.
+windows together never flood its socket buffer. Nor does a sender use more of it than
+its own socket buffer holds: a wire may be slower than the sender, and what finds no
+room there is lost for all.
 
 Every ack carries the credit of the member to which it goes. All who send have the same
 share, whichever protocol they use. A sender with little credit makes its datagrams
@@ -9,6 +11,7 @@ smaller, so that its window always holds several of them.
 from ringcast._core.send_window import SendWindow
 from ringcast.config import Config
 
+NO_LIMIT = 1 << 40      # bytes, more than any window has
 SMALLEST_BUNDLE = 2048  # bytes; datagrams are not made smaller than that
 SHARES = 4              # datagrams that a window of bytes holds at least
 BATCH = 4               # datagrams that a busy sender frames in one turn ...
@@ -16,11 +19,12 @@ BURST = 60_000          # ... and bytes at least, if datagrams are small: one sy
                         # many
 
 
-class ReceiveBudget:
-    """`total` bytes that may be on their way to this member before some are lost."""
+class Budget:
+    """`total` bytes that may be on their way to this member before some are lost, and
+    `sending` bytes that this member may have on their way."""
 
-    def __init__(self, total: int) -> None:
-        self.total = total
+    def __init__(self, total: int, sending: int = NO_LIMIT) -> None:
+        self.total, self.sending = total, sending
         self.senders: dict[str, int] = {}               # how many each protocol has
 
     def share(self, protocol: str, senders: int, most: int) -> int:

@@ -93,7 +93,7 @@ class Cluster:
         self.network = network or Network()
         self.links = Links(self, Random(f"{seed} links"), Random(f"{seed} control")) if (
             STACKS[stack].is_lossless) else None
-        of_members = ("receive_budget", "socket_bytes", "turn_time", "threads")
+        of_members = ("receive_budget", "send_budget", "socket_bytes", "turn_time", "threads")
         self.member_options = {key: options.pop(key) for key in of_members if key in options}
         self.options: dict[str, Any] = own_options(options, stack)
         if sealed:

@@ -60,6 +60,11 @@ class Transport(Protocol):
         """Bytes of large datagrams (8 KB and more) that may be on their way to this
         member before some are lost."""
 
+    @property
+    def send_budget(self) -> int:
+        """Bytes of datagrams of 1,000 bytes and more that may wait to leave this member
+        before `put` drops some."""
+
     def connect(self, routes: Mapping[int, str]) -> None:
         """Replace the table of routes: member ids, and the `physical` of each. Entries
         that make no sense are counted and left out."""

@@ -60,6 +60,7 @@ class InprocTransport:
     max_datagram = MAX_DATAGRAM
     lossless = False
     emptied = True                      # poll() returns all that has arrived
+    send_budget = 1 << 40               # no limit: what is put is there
 
     def __init__(self, group: str, *, receive_buffer: int = DEFAULTS.receive_buffer) -> None:
         self.receive_budget = receive_buffer

@@ -57,6 +57,11 @@ class SealedTransport:
         """See `Transport.receive_budget`."""
         return self._inner.receive_budget
 
+    @property
+    def send_budget(self) -> int:
+        """See `Transport.send_budget`."""
+        return self._inner.send_budget
+
     def connect(self, routes: Mapping[int, str]) -> None:
         """See `Transport.connect`."""
         self._inner.connect(routes)

@@ -12,7 +12,7 @@ import pytest
 from ringcast import Address, Flag, Skipped
 from ringcast._core import wire
 from ringcast.config import configure, own_options
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.budget import Budget
 from ringcast.protocols.frag import cut as fragments_of
 from ringcast.protocols.multicast.base import DATA, HIGHEST, REPEAT, XMIT_REQ
 from ringcast.protocols.multicast.fetching import FETCH, HELD, Fetch
@@ -40,7 +40,7 @@ class Process:
         self.address = Address(name, next(wire.incarnations))
         config = configure(own_options(OPTIONS | options, protocol), protocol)
         spec = STACKS[protocol]
-        self.multicast = spec.multicast(self.address, config, ReceiveBudget(1 << 22),
+        self.multicast = spec.multicast(self.address, config, Budget(1 << 22),
                                         receiving=receiving, lossless=spec.is_lossless,
                                         observes=observes)
         layers = [Stable(self.address, config, self.multicast)] if spec.votes else []

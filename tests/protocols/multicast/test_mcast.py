@@ -14,7 +14,7 @@ from ringcast._core.marks import Marks
 from ringcast._core.stamps import Stamps
 from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS, configure
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.budget import Budget
 from ringcast.protocols.multicast import base as multicast, mcast
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
@@ -640,12 +640,12 @@ def test_the_rest_of_a_leavers_stream_is_delivered_up_to_the_first_gap():
 def test_decision_24_oob_messages_of_lives_that_come_and_go_do_not_flood_a_slow_application():
     """The layer alone; the incarnations are hostile and begin to send at once."""
     local = Address("B", 2)
-    layer = mcast.Mcast(local, configure({"capacity": 8}), ReceiveBudget(1 << 20))
+    layer = mcast.Mcast(local, configure({"capacity": 8}), Budget(1 << 20))
     stack = Stack([layer], local=local, group="g")
     handed = 0
     for number in range(100, 200):
         incarnation = Address("A", number)
-        other = Stack([mcast.Mcast(incarnation, configure({}), ReceiveBudget(1 << 20))],
+        other = Stack([mcast.Mcast(incarnation, configure({}), Budget(1 << 20))],
                       local=incarnation, group="g")
         window = other.layers[0].send_window
         window.push_many(payloads("A", 1, 8), 0, Flag.OOB)
@@ -681,6 +681,18 @@ def test_a_small_grant_bounds_the_window_in_bytes():
     taken = group["A"].send(*[b"x" * 100] * 200)
     assert taken == 40
     assert group["A"].multicast.send_window.bundle == 600
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_a_member_has_no_more_on_its_way_than_its_own_socket_buffer_holds(stack):
+    group = cluster("AB", stack=stack, send_budget=4000, capacity=1000)
+    a, b = group["A"], group["B"]
+    assert a.send(*[b"x" * 100] * 200) == 40
+    group.run(50)
+    assert a.send(*[b"x" * 100] * 200) == 40, "what was acknowledged has left"
+    a.send_unicast("B", 200, 100)
+    group.run(50)
+    assert group["A"].unicast.senders[b.incarnation].window.ring.max_bytes == 4000
 
 
 # ------------------------------------------------------------ found by the simulator, kept as cases

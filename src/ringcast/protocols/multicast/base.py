@@ -26,7 +26,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, nanoseconds
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
-from ringcast.protocols.budget import ReceiveBudget, tune_bundling
+from ringcast.protocols.budget import Budget, tune_bundling
 from ringcast.protocols.incoming import EarlyDeliveries
 from ringcast.protocols.multicast.announcing import HIGHEST, Announcing, Highest
 from ringcast.protocols.multicast.credits import Credits
@@ -71,7 +71,8 @@ REPEAT = Kind(2, "repeat", messages_at=wire.HEADER_SIZE, measured="repeat")  # a
 class Multicast(Rules):
     """The shared part of a layer.
 
-    - `budget`: what this member's socket buffer holds, shared by all who send to it.
+    - `budget`: what this member's socket buffers hold; that for receiving is shared by
+      all who send to it.
     - `resume`: the digest of what the application has from an earlier incarnation.
     - `receiving`: False for a member that takes no messages, not even its own; nobody
       waits for it.
@@ -86,7 +87,7 @@ class Multicast(Rules):
     protocol: str                                       # whose share of the budget it is
     counters: McastStatus | Nakack2Status
 
-    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
+    def __init__(self, local: Address, config: Config, budget: Budget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
                  lossless: bool = False, observes: bool = False) -> None:
         self.local = local

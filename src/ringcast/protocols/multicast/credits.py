@@ -3,7 +3,7 @@ each receiver (decision 7).
 
 A receiver grants each sender an equal share of its socket buffer (budget.py), and says
 so with what it reports: an ack or a vote. A sender's window holds no more than the
-smallest credit of all receivers.
+smallest credit of all receivers, and than its own socket buffer.
 """
 
 from typing import TYPE_CHECKING
@@ -43,7 +43,8 @@ class Credits:
         once."""
         layer = self.layer
         sharers = 1 if self.is_acked else max(1, len(layer.members) - 1)
-        set_window_limit(layer.send_window, max(1, self.smallest // sharers), layer.config)
+        limit = min(max(1, self.smallest // sharers), layer.budget.sending)
+        set_window_limit(layer.send_window, limit, layer.config)
 
     def acknowledged(self) -> None:
         """Something of ours was acknowledged by all."""

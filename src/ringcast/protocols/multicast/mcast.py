@@ -24,7 +24,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.config import MAX_MEMBERS, Config
 from ringcast.digest import Digest
 from ringcast.kinds import Kind, takes
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.budget import Budget
 from ringcast.protocols.multicast.announcing import HIGHEST
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.multicast.retention import keeps_for_others
@@ -55,7 +55,7 @@ class Mcast(Multicast):
     protocol = "mcast"
     counters: McastStatus
 
-    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
+    def __init__(self, local: Address, config: Config, budget: Budget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
                  lossless: bool = False, observes: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,

@@ -23,7 +23,7 @@ from ringcast.address import Address
 from ringcast.config import Config
 from ringcast.digest import Digest
 from ringcast.kinds import takes
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.budget import Budget
 from ringcast.protocols.multicast.base import REPEAT, Multicast
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
 from ringcast.protocols.multicast.lossless import ROOM, has_room
@@ -49,7 +49,7 @@ class Nakack2(Multicast):
     counters: Nakack2Status
     stability: "Stable"
 
-    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
+    def __init__(self, local: Address, config: Config, budget: Budget, *,
                  resume: Digest | None = None, receiving: bool = True, offset: Seqno = 0,
                  lossless: bool = False, observes: bool = False) -> None:
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from heapq import heappop, heappush
 
 from ringcast.config import nanoseconds
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.budget import Budget
 from ringcast.protocols.seqnos import Seqno
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unicast3.context import Context
@@ -35,7 +35,7 @@ class Acks:
     protocols. The first timestamp is the one after `timestamp`."""
 
     def __init__(self, context: Context, receivers: Mapping[int, ReceiverEntry],
-                 budget: ReceiveBudget, timestamp: Timestamp) -> None:
+                 budget: Budget, timestamp: Timestamp) -> None:
         self.context, self.receivers, self.budget = context, receivers, budget
         self.min_interval = nanoseconds(context.config.ack_min_interval)
         self.max_interval = nanoseconds(context.config.ack_max_interval)

@@ -22,10 +22,12 @@ from ringcast.status import UnicastStatus
 class Context:
     """What all connections of this member have in common. `layer` sends for them."""
 
-    def __init__(self, layer: Layer, local: Address, config: Config, receiving: bool) -> None:
+    def __init__(self, layer: Layer, local: Address, config: Config, receiving: bool,
+                 send_budget: int) -> None:
         self.layer = layer
         self.local, self.config = local, config
         self.receiving = receiving          # the application takes messages
+        self.most_unacked = min(config.max_bytes, send_budget)      # bytes of one connection
         self.interval = nanoseconds(config.scan_interval)
         self.sync_interval = nanoseconds(config.sync_min_interval)
         self.expiry = nanoseconds(config.conn_expiry_timeout)

@@ -20,7 +20,7 @@ from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.config import Config
 from ringcast.kinds import Kind, takes
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.budget import Budget
 from ringcast.protocols.seqnos import Seqno, is_seqno
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unicast3.context import Context
@@ -45,10 +45,10 @@ class Unicast3(Layer):
     to the stack's owner.
     """
 
-    def __init__(self, local: Address, config: Config, budget: ReceiveBudget, *,
+    def __init__(self, local: Address, config: Config, budget: Budget, *,
                  receiving: bool = True, conn_id: ConnId = 0,
                  timestamp: int = 0, offset: Seqno = 0) -> None:
-        self.context = Context(self, local, config, receiving)
+        self.context = Context(self, local, config, receiving, budget.sending)
         self.counters = self.context.counters
         self.loopback = Loopback(self.context)
         self.senders = Senders(self.context, self.loopback, conn_id, offset)

@@ -15,7 +15,7 @@ retransmit task asks the sender where to begin (`sync.py`).
 
 from ringcast._core import wire
 from ringcast._core.seqno_table import SeqnoTable
-from ringcast.protocols.budget import ReceiveBudget
+from ringcast.protocols.budget import Budget
 from ringcast.protocols.retransmission import Backoff, Gaps, requests
 from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.protocols.stream import Stream
@@ -40,7 +40,7 @@ class Receivers(dict[int, ReceiverEntry]):
     """The receiving ends of this member's connections, by the incarnation of the
     sender, and what becomes of messages that have none."""
 
-    def __init__(self, context: Context, loopback: Loopback, budget: ReceiveBudget,
+    def __init__(self, context: Context, loopback: Loopback, budget: Budget,
                  timestamp: Timestamp) -> None:
         super().__init__()
         self.context = context

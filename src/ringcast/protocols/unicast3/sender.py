@@ -172,8 +172,8 @@ class SenderEntry:
     def accept_credit(self, credit: int) -> None:
         """Let at most so many bytes be unacknowledged. The receiver takes messages."""
         self.was_granted, self.is_doubted = True, False
-        config = self.context.config
-        set_window_limit(self.window, min(credit, config.max_bytes), config)
+        context = self.context
+        set_window_limit(self.window, min(credit, context.most_unacked), context.config)
 
     def accept_refusal(self) -> bool:
         """Return whether to believe that the receiver takes no messages. If it has

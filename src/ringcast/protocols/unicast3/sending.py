@@ -69,7 +69,7 @@ class Senders(dict[int, SenderEntry]):
         if dest == self.context.local:
             self.loopback.open(window)
         else:
-            set_window_limit(window, min(FIRST_CREDIT, config.max_bytes), config)
+            set_window_limit(window, min(FIRST_CREDIT, self.context.most_unacked), config)
         self.context.arm_reaping(entry)
         return entry
 

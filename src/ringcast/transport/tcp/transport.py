@@ -102,8 +102,8 @@ class TcpTransport(RefCountedTransport):
     refuses.
 
     `put` takes only datagrams of this member: at least 32 bytes, with `member` as the
-    sender in their header; others raise ValueError. `receive_budget` sets no limit,
-    because nothing is lost when much is on its way.
+    sender in their header; others raise ValueError. The budgets set no limit, because
+    nothing is lost when much is on its way.
 
     Threads: as `Transport` says. `close` never waits: the last thread that returns from
     `poll` or `put` closes the sockets. The table of links is replaced, never changed;
@@ -113,7 +113,7 @@ class TcpTransport(RefCountedTransport):
 
     max_datagram = MAX_DATAGRAM
     lossless = True
-    receive_budget = 1 << 40
+    receive_budget = send_budget = 1 << 40
 
     def __init__(
         self,
