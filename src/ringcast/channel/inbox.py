@@ -171,7 +171,8 @@ class Inbox:
 
     def has_news(self) -> bool:
         """Return whether there is something to take, or the end has come."""
-        return not self._queue.empty() or self._ended or self._first_with_rest() is not None
+        return not self._queue.empty() or self._ended or (
+            bool(self._outstanding) and self._first_with_rest() is not None)
 
     def is_over(self) -> bool:
         """Return whether the end has come, and everything was taken."""
@@ -203,22 +204,20 @@ class Inbox:
         caller keeps `wait`, and thereby the channel, alive."""
         taken: list[Outstanding] = []
         try:
-            while self._take_into(taken, deadline(timeout), last_view):
+            while self._take_next(taken, timeout, last_view):
                 yield taken[0]
-                self._finish_first(taken)
         except BaseException:
             for each in taken:
                 self.abandon(each)
             raise
 
     @refuses_reentry
-    def _take_into(self, taken: list[Outstanding], by: Instant | None,
+    def _take_next(self, taken: list[Outstanding], timeout: Instant | None,
                    last_view: int | None) -> bool:
-        return self.take(taken, by, last_view)
-
-    @refuses_reentry
-    def _finish_first(self, taken: list[Outstanding]) -> None:
-        self.mark_finished(taken.pop())
+        """Finish what was taken before, if anything was, and take what comes next."""
+        if taken:
+            self.mark_finished(taken.pop())
+        return self.take(taken, deadline(timeout), last_view)
 
     def take(self, taken: list[Outstanding], by: Instant | None = None,
              last_view: int | None = None) -> bool:
@@ -236,15 +235,16 @@ class Inbox:
                 self._take_lock.release()
 
     def _take(self, taken: list[Outstanding], by: Instant | None, last_view: int | None) -> bool:
+        has_news = self.has_news if last_view is None else partial(self.has_news_in, last_view)
         while True:
             is_last_look = self.is_last_look(last_view)
             if self.has_news() and self.take_some(taken, last_view):
                 return True
-            is_last_look = is_last_look or self.is_later(last_view)
+            is_last_look = is_last_look or (last_view is not None and self.is_later(last_view))
             if not is_last_look and by is not None and by <= time.monotonic_ns():
                 return False
             # In a forked child it raises.
-            self._wait(partial(self.has_news_in, last_view), by)
+            self._wait(has_news, by)
             if is_last_look:
                 return False
 
