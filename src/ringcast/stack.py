@@ -476,7 +476,9 @@ class Stack:
         """Return the earliest instant at which tick has something to do, or None."""
         earliest = None
         for deadline in self._deadlines:
-            earliest = sooner(earliest, deadline())
+            due = deadline()
+            if due is not None and (earliest is None or due < earliest):    # as sooner()
+                earliest = due
         return earliest
 
     def take(self) -> Effects:

@@ -40,14 +40,16 @@ class Stream:
     """
 
     __slots__ = ("config", "dest", "finished", "heard", "is_resumed", "kept", "kept_marks", "layer",
-                 "marks", "offset", "outstanding", "own", "reassembly", "rests", "ring", "scans",
-                 "sender", "stamps", "unacked_bytes", "unacked_messages")
+                 "marks", "offset", "outstanding", "own", "reassembly", "report_after", "rests",
+                 "ring", "scans", "sender", "stamps", "unacked_bytes", "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
                  config: Config, *, own: SendWindow | None = None) -> None:
         self.layer = layer
         self.sender, self.dest, self.ring, self.config = sender, dest, ring, config
         self.own = own
+        # So many finished messages are reported at once.
+        self.report_after = min(config.ack_threshold, max(1, config.capacity // SHARES))
         self.marks = own.marks if own is not None else Marks()
         self.stamps = own.stamps if own is not None else Stamps()
         self.kept_marks: Marks | None = None    # of delivered messages, if others may ask for them
@@ -173,9 +175,10 @@ class Stream:
     def finish(self, batch: Batch) -> None:
         """The application has finished a batch of this stream."""
         self.outstanding -= len(batch)
-        if not batch.bits & OOB:
+        if self.outstanding == 0:
+            self._raise(self.ring.hd)
+        elif not batch.bits & OOB:
             self._raise(batch.last)
-        self._settle()
 
     def _settle(self) -> None:
         """If nothing is outstanding, all that left the window is finished."""
@@ -188,7 +191,8 @@ class Stream:
             first = self.reassembly.first_incomplete(self.config.max_bytes // SHARES)
             if first is not None and not precedes(seqno, first):
                 seqno = (first - 1) % MODULUS
-        self.finished = later(self.finished, seqno)
+        if precedes(self.finished, seqno):
+            self.finished = seqno
 
     @property
     def whole(self) -> Seqno:
@@ -267,8 +271,8 @@ class Stream:
         """Return whether so much is finished and not reported that the sender must hear
         of it now: ack_threshold messages, or a quarter of the window in messages, or of
         `limit` bytes."""
-        messages = min(self.config.ack_threshold, max(1, self.config.capacity // SHARES))
-        return self.unacked_messages >= messages or self.unacked_bytes >= limit // SHARES
+        return (self.unacked_messages >= self.report_after
+                or self.unacked_bytes >= limit // SHARES)
 
     def retire(self) -> None:
         """Forget all but HD and what is outstanding, because the sender is gone and

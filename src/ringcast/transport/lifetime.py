@@ -78,13 +78,15 @@ class RefCountedTransport:
         the number of a descriptor that is closed too early. ClosedError after
         close()."""
         with self._lock:
-            check_open(self._closed)
+            if self._closed:
+                check_open(True)
             self._users += 1
 
     def _end_use(self) -> None:
         with self._lock:
             self._users -= 1
-            self._close_if_unused()
+            if self._closed:
+                self._close_if_unused()
 
     def _close_if_unused(self) -> None:
         if self._closed and not self._users and not self._is_released:

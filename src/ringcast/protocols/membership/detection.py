@@ -229,8 +229,8 @@ class Detection:
     def deadline(self) -> Instant | None:
         """Return when tick has something to do. This is asked in every turn."""
         soonest = sooner(self.next_beat, self.next_nudge)
-        for probing in self.probing.values():
-            soonest = sooner(soonest, probing.due)
+        if self.probing:
+            soonest = sooner(soonest, min(probing.due for probing in self.probing.values()))
         self.expected = soonest
         return soonest
 

@@ -495,8 +495,10 @@ class Membership(Layer):
     # ---------------------------------------------------------------------------------------- timer
 
     def deadline(self) -> Instant | None:
-        step = sooner(self.next_step, self.meeting.discovery.next_seek)
-        return sooner(self.detection.deadline(), step)
+        due, seek = self.detection.deadline(), self.meeting.discovery.next_seek
+        if self.next_step is not None or seek is not None:
+            due = sooner(due, sooner(self.next_step, seek))
+        return due
 
     def tick(self, now: Instant) -> None:
         """Do what is due: SEEK, heartbeats, probes, and repeats of what was not

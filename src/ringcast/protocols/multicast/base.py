@@ -211,7 +211,8 @@ class Multicast(Rules):
             self.fetching.answer(now)
         self.report_again(now)
         self.gap_looks.watch(now)
-        self._arm(now)
+        if self.next_scan is None:
+            self._arm(now)
 
     @takes(DATA, REPEAT)
     def _on_data(self, packet: Packet, now: Instant) -> None:
@@ -338,6 +339,8 @@ class Multicast(Rules):
 
     def free_sent(self, seqno: Seqno) -> None:
         """Free our messages up to a seqno that all have acknowledged."""
+        if seqno == self.acked == self.send_window.ring.low:
+            return                                      # they are free
         seqno = earlier(self.flushing.bound_purge(seqno), self.send_window.sent)
         self.acked = later(self.acked, seqno)
         if self.send_window.marks.flags:

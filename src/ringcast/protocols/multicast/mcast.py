@@ -189,6 +189,8 @@ class Mcast(Multicast):
         bytes, since it was told."""
         ring = self.send_window.ring
         freed = (ring.low - self.announcing.told_low) % MODULUS * KEPT_LOWS
+        if not freed:
+            return False
         held = (ring.hr - ring.low) % MODULUS
         return freed >= ring.capacity or freed * ring.nbytes > held * ring.max_bytes
 
