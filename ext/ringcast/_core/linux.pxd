@@ -10,6 +10,7 @@ cdef extern from "<poll.h>" nogil:
     struct pollfd:
         int fd
         short events
+        short revents
     int POLLIN
     int ppoll(pollfd *fds, unsigned long count, const timespec *timeout, const void *sigmask)
 

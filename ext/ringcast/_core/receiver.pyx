@@ -140,12 +140,15 @@ cdef void read_all_errors(Intake *intake) noexcept nogil:
         intake.errors += <uint64_t>read_errors(intake, which)
 
 
-cdef int read_all(Intake *intake) noexcept nogil:
-    """Read every socket once. Returns the number of all datagrams, or -errno."""
+cdef int read_all(Intake *intake, bint ready_only=False) noexcept nogil:
+    """Read every socket once; with `ready_only` those where ppoll() saw something.
+    Returns the number of all datagrams, or -errno."""
     cdef int total = 0, count
     cdef unsigned int which
     for which in range(intake.sockets):
-        count = read_socket(intake, which)
+        count = 0
+        if not ready_only or intake.polls[which].revents:
+            count = read_socket(intake, which)
         if count < 0:
             return count
         intake.counts[which] = count
@@ -186,7 +189,7 @@ cdef int wait_and_read_all(Intake *intake, int64_t wait_ns) noexcept nogil:
                   NULL if wait_ns == FOR_EVER else &timeout, NULL)
     if count < 0:
         return -errno
-    count = read_all(intake)
+    count = read_all(intake, True)
     if most:
         end_sleep(&intake.spin, monotonic_ns() - began, count > 0)
     return count
