@@ -1,6 +1,7 @@
 """What a receiver asks for, and when; what a sender repeats of it, and how much."""
 
 import itertools
+from itertools import chain
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, strategies as st
 from ringcast._core import wire
 from ringcast._core.send_window import SendWindow
 from ringcast._core.seqno_table import SeqnoTable
+from ringcast.address import EVERYONE
 from ringcast.protocols.multicast.base import XmitReq
 from ringcast.protocols.retransmission import (
     MAX_PATIENCE,
@@ -17,11 +19,12 @@ from ringcast.protocols.retransmission import (
     Ask,
     Gaps,
     Pace,
+    Requests,
     Tail,
     requests,
     split,
 )
-from ringcast.protocols.seqnos import MODULUS, count, without
+from ringcast.protocols.seqnos import MODULUS, count, united, without
 from ringcast.protocols.unicast3 import control
 
 SEQNO = st.integers(0, MODULUS - 1)
@@ -362,3 +365,95 @@ def test_what_a_paced_sender_left_out_is_asked_for_again_when_it_stops():
     ring.add(1, b"")
     ring.remove()
     assert [ranges for _ in range(4) if (ranges := gaps.scan(ring))] == [[(2, 100)]]
+
+
+# -- Who is sent what was asked for
+# --------------------------------------------------------------------------------------------------
+
+B, C, D, PERIOD = 1, 2, 3, 1000
+
+
+def ask(requests, base, now, **wanted):
+    """Let members ask in one turn for ranges, counted from `base`; return the answers,
+    counted so as well."""
+    for name, ranges in wanted.items():
+        requests.add({"B": B, "C": C, "D": D}[name], [
+            ((base + first) % MODULUS, (base + last) % MODULUS) for first, last in ranges])
+    return {dest: [((first - base) % MODULUS, (last - base) % MODULUS) for first, last in ranges]
+            for dest, ranges in requests.take(base, now, PERIOD).items()}
+
+
+@given(SEQNO)
+def test_what_is_asked_for_twice_goes_to_everybody_and_the_rest_to_who_asks(base):
+    requests = Requests()
+    assert ask(requests, base, 0, B=[(1, 5)]) == {B: [(1, 5)]}
+    assert ask(requests, base, 10, C=[(5, 9)]) == {EVERYONE: [(5, 5)], C: [(6, 9)]}
+    assert ask(requests, base, 20, B=[(20, 22)], D=[(22, 29)]) == {
+        EVERYONE: [(22, 22)], B: [(20, 21)], D: [(23, 29)]}
+
+
+@given(SEQNO)
+def test_what_went_to_everybody_is_on_its_way_to_who_asks_for_the_first_time(base):
+    requests = Requests()
+    ask(requests, base, 0, B=[(1, 90)])
+    assert ask(requests, base, 1, C=[(5, 5)]) == {EVERYONE: [(5, 5)]}
+    assert ask(requests, base, 2, D=[(5, 6)]) == {EVERYONE: [(6, 6)]}
+    assert ask(requests, base, 3, D=[(5, 6)]) == {EVERYONE: [(5, 6)]}, "it asks again: it was lost"
+
+
+def test_where_most_is_missed_by_several_everything_goes_to_everybody():
+    requests = Requests()
+    ask(requests, 0, 0, B=[(1, 10)])
+    ask(requests, 0, 1, C=[(1, 10)])
+    assert ask(requests, 0, 2, B=[(11, 11)]) == {EVERYONE: [(11, 11)]}
+    for step in range(12, 40):
+        answers = ask(requests, 0, 3, B=[(step, step)])
+    assert answers == {B: [(39, 39)]}, "nobody else asks any more"
+
+
+def test_what_was_asked_for_long_ago_is_forgotten():
+    requests = Requests()
+    ask(requests, 0, PERIOD, B=[(1, 5)], C=[(7, 90)])
+    assert ask(requests, 0, 2 * PERIOD, D=[(1, 1)]) == {EVERYONE: [(1, 1)]}
+    assert ask(requests, 0, 4 * PERIOD, C=[(1, 1)]) == {C: [(1, 1)]}
+
+
+def test_a_member_that_asks_for_much_is_not_remembered_without_bound():
+    requests = Requests()
+    for now in range(10):
+        start = 10_000 * now
+        ask(requests, 0, now, B=[(start + 2 * k, start + 2 * k) for k in range(1, 2000)])
+    assert sum(map(len, requests.lately.values())) <= 2 * MAX_RANGES
+
+
+ASKED = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), max_size=4)
+
+
+@given(SEQNO, st.lists(st.tuples(st.integers(0, 700), ASKED, ASKED, ASKED), max_size=12))
+def test_who_asks_again_is_always_answered_and_nothing_else_is_sent(start, turns):
+    """A first request may be left out, if that went to everybody shortly before."""
+    requests, now = Requests(), 0
+    told, asked = [], []                                        # (when, whose, ranges)
+    for low, (pause, *all_wanted) in enumerate(turns):          # the window moves on
+        now += pause
+        wanted = {name: [(first, first + more) for first, more in ranges]
+                  for name, ranges in zip("BCD", all_wanted, strict=True)}
+        answers = ask(requests, (start + low) % MODULUS, now, **wanted)
+        everybody = answers.get(EVERYONE, [])
+        assert not without(everybody, united(chain(*wanted.values()), 0), 0)
+        for name, member in (("B", B), ("C", C), ("D", D)):
+            alone, due = answers.get(member, []), united(wanted[name], 0)
+            assert not without(alone, due, 0) and without(alone, everybody, 0) == alone
+            left_out = without(due, united([*everybody, *alone], 0), 0)
+            assert not without(left_out, lately(told, EVERYONE, low, now - 3 * PERIOD), 0)
+            again = lately(asked, member, low, now - PERIOD)
+            assert without(left_out, again, 0) == left_out
+            asked.append((now, member, [(first + low, last + low) for first, last in due]))
+        told.append((now, EVERYONE, [(first + low, last + low) for first, last in everybody]))
+
+
+def lately(noted, member, low, since):
+    """What was noted of a member after `since`, counted from `low`."""
+    return united([(max(1, first - low), last - low) for when, whose, ranges in noted
+                   if whose == member and when > since
+                   for first, last in ranges if last > low], 0)

@@ -17,6 +17,7 @@ so that no request costs more than it should (decision 24).
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from ringcast._core import wire
@@ -414,22 +415,75 @@ class Pace:
 
 
 class Requests(dict[int, list[Range]]):
-    """What members have asked for in this turn."""
+    """What members have asked for in this turn, and lately: in this interval and in the
+    one before.
+
+    What several miss goes once to everybody, although they ask one after the other.
+    Where most is missed by several, everything goes to everybody at once: then it is
+    lost on the way that all have in common."""
+
+    __slots__ = ("before", "lately", "num_asked", "num_new", "since")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since: Instant = 0                     # when the interval began
+        # What was asked for since then, by member; by EVERYONE, what went to everybody.
+        self.lately: dict[int, list[Range]] = {}
+        self.before: dict[int, list[Range]] = {}    # the same of the interval before
+        # Seqnos that were asked for, once by each member, and those that nobody else
+        # had asked for; older ones count less.
+        self.num_asked = self.num_new = 0
 
     def add(self, member: int, wanted: list[Range]) -> None:
         """Add ranges that a member asks for."""
         if wanted:
             self.setdefault(member, []).extend(wanted)
 
-    def take(self, low: Seqno) -> dict[int, list[Range]]:
-        """Return what to send to whom, and forget it. If several miss the same message,
-        all goes once to everybody. The window that has the messages begins after
-        `low`."""
-        ranges = {member: united(wanted, low) for member, wanted in self.items()}
+    def take(self, low: Seqno, now: Instant, interval: int) -> dict[int, list[Range]]:
+        """Return what to send to whom, and forget it. The window that has the messages
+        begins after `low`."""
+        self._forget_old(now, interval)
+        known = self._recall(low)
+        told = known.pop(EVERYONE, [])
+        shared: list[Range] = []
+        answers: dict[int, list[Range]] = {}
+        for member, ranges in self.items():
+            wanted, mine = united(ranges, low), known.pop(member, [])
+            others = united(chain.from_iterable(known.values()), low)
+            first = without(wanted, mine, low)
+            self.num_asked += count(first)
+            self.num_new += count(without(first, others, low))
+            due = without(wanted, without(told, mine, low), low)    # the rest is on its way
+            shared += without(due, without(due, others, low), low)
+            answers[member], known[member] = due, united([*mine, *wanted], low)
+            self._note(member, wanted)
         self.clear()
-        together = united([each for wanted in ranges.values() for each in wanted], low)
-        is_shared = count(together) < sum(map(count, ranges.values()))
-        return {EVERYONE: together} if is_shared else ranges
+        if self.num_asked * 2 > self.num_new * 3:
+            shared = [each for due in answers.values() for each in due]
+        together = united(shared, low)
+        self._note(EVERYONE, together)
+        alone = {member: without(due, together, low) for member, due in answers.items()}
+        return {dest: ranges for dest, ranges in {EVERYONE: together, **alone}.items() if ranges}
+
+    def _forget_old(self, now: Instant, interval: int) -> None:
+        """Begin another interval, if it is time."""
+        if (passed := now - self.since) >= interval:
+            self.before = self.lately if passed < 2 * interval else {}
+            self.lately, self.since = {}, now
+            self.num_asked, self.num_new = self.num_asked // 2, self.num_new // 2
+
+    def _recall(self, low: Seqno) -> dict[int, list[Range]]:
+        """Return what was asked for lately and is still there, by member."""
+        known = {}
+        for member in self.before.keys() | self.lately.keys():
+            ranges = self.before.get(member, []) + self.lately.get(member, [])
+            known[member] = united(clipped(ranges, low, (low + HALF - 1) % MODULUS) or [], low)
+        return known
+
+    def _note(self, member: int, ranges: list[Range]) -> None:
+        """Note what was asked for now; no more than is asked for in one scan."""
+        noted = self.lately.setdefault(member, [])
+        noted += ranges[:MAX_RANGES // 2 - len(noted)]
 
 
 def first_of(ranges: list[Range], most: int) -> list[Range]:

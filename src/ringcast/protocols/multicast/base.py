@@ -205,7 +205,8 @@ class Multicast(Rules):
         """Answer the requests of a batch together, and report once."""
         self._take_run(now)
         if self.requests:
-            for dest, wanted in self.requests.take(self.send_window.ring.low).items():
+            low = self.send_window.ring.low
+            for dest, wanted in self.requests.take(low, now, self.pause).items():
                 self._repeat(dest, wanted, now)
         if self.fetching.wanted:
             self.fetching.answer(now)

@@ -103,7 +103,7 @@ class Fetching:
                 continue
             held = self._held(window.stream)
             pace = self.paces.setdefault(window.stream, Pace(layer.config.max_bytes))
-            for dest, ranges in requested.take(held.ring.low).items():
+            for dest, ranges in requested.take(held.ring.low, now, layer.pause).items():
                 prefix = layer.stack.header(HELD, dest) + origin.to_bytes(8, "little")
                 datagrams, messages = pace.pack(held, ranges, prefix, layer.pause, now)
                 layer.counters.held_sent += messages
