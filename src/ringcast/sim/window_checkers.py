@@ -6,6 +6,7 @@ from ringcast.config import MAX_DATAGRAM
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.nakack2 import Nakack2
+from ringcast.protocols.multicast.retention import ROOM
 from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.protocols.stream import Stream
 
@@ -50,7 +51,8 @@ class WindowCheckers:
         # One message may exceed what a window is allowed, else it could never be sent.
         most = config.max_bytes + MAX_DATAGRAM
         # What comes next may exceed it, too. Over TCP the window itself has no bound.
-        most_received = max(MOST_ROOM * config.max_bytes, MAX_DATAGRAM)
+        # An observer's may hold twice as much.
+        most_received = max(MOST_ROOM * layer.receive_bytes // ROOM, MAX_DATAGRAM)
         self.check_window(member, "a window", layer.send_window.ring, most)
         for window in layer.windows.values():
             finished = window.stream.finished
