@@ -549,6 +549,10 @@ MUTATIONS = [
     Mutation("of its own messages a member votes what it sent", "Nakack2.report",
              "digest = {self.local.incarnation: (self.own.finished, sent)}",
              "digest = {self.local.incarnation: (sent, sent)}", LOSSLESS),
+    Mutation("STABILITY goes back when an old vote comes late", "Stable._compare",
+             "self._never_less(sender, stable)", "stable",
+             test=STABLE
+             + "test_what_was_told_to_be_stable_stays_when_an_old_vote_comes_late"),
     Mutation("STABILITY is the maximum", "Stable._compare",
              "slowest = max(lags, key=lags.__getitem__)",
              "slowest = min(lags, key=lags.__getitem__)", LOSSY),

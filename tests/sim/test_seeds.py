@@ -134,6 +134,9 @@ KEPT_SETTINGS = [
     (Settings(stack="nakack2-tcp", members=4, observers=1, large=4, crashes=8), 821032),
     # No fault: an earlier life had acknowledged a part of the message that was lacking.
     (Settings(stack="nakack2-udp", members=4, observers=1, large=4, crashes=8, loss=0.25), 821045),
+    # A vote of a sender came late: what others had said of its stream was withdrawn.
+    # They knew that it was stable, and did not say so again: a standstill.
+    (Settings(stack="nakack2-udp", members=4, loss=0.25), 870059),
     # No fault: over TCP the window of an observer may hold twice as much.
     (Settings(stack="nakack2-tcp", members=4, durable=2, observers=1, large=4, crashes=6), 861200),
     # No fault: a sender died before the view in which a durable member was to meet it.

@@ -295,9 +295,10 @@ def test_a_grant_never_raises_the_window_above_its_own_bound(grant):
 
 # --------------------------------------------------------------------------------------- the rounds
 
-def conclusion_of(layer, votes):
-    """What the coordinator concludes from these, all of them looked at."""
-    layer.votes, layer.changed = votes, set(layer.members)
+def conclusion_of(layer, votes, known=None):
+    """What the coordinator concludes from these, all of them looked at. It has told
+    before what is `known`."""
+    layer.votes, layer.changed, layer.known = votes, set(layer.members), known or {}
     layer._compare()
     return layer._conclusion()
 
@@ -338,11 +339,11 @@ def test_a_vote_changes_the_conclusion_as_if_all_were_compared(seed):
         sent = {each: seqno + rng.randrange(3) for each, seqno in sent.items()}
         digest = {each: (rng.randint(0, seqno), seqno) for each, seqno in sent.items()
                   if rng.random() < 0.9 or each == member}
-        receiving = rng.random() < 0.95
+        receiving, known = rng.random() < 0.95, dict(layer.known)
         digest = digest if receiving else {member: digest[member]}
         layer._count(member, Vote(layer.view_id, receiving, rng.randint(1, 9), digest),
                      (step + 1) * 10**12)
-        whole, said = conclusion_of(other, layer.votes), layer.concluded
+        whole, said = conclusion_of(other, layer.votes, known), layer.concluded
         assert (whole.digest, whole.grant) == (said.digest, said.grant)
         assert whole.slowest.keys() == said.slowest.keys()
 
@@ -356,6 +357,19 @@ def test_what_others_said_is_withdrawn_if_a_member_has_sent_less_than_it_said():
         layer._count(member, Vote(layer.view_id, True, 1000, digest), 0)
     layer._conclude(0)
     assert layer.concluded.digest[b] == (3, 5)
+
+
+def test_what_was_told_to_be_stable_stays_when_an_old_vote_comes_late():
+    """Of what they know to be stable, members say nothing more: so what an old vote of
+    the sender makes impossible would be missing for ever."""
+    layer = stable(cluster("ABC", capacity=1), "A")
+    a, b, c = layer.members
+    votes = [(b, {b: (9, 9)}), (c, {b: (9, 9)}), (a, {b: (9, 9)}), (b, {b: (5, 5)}),
+             (b, {b: (9, 9)})]
+    for member, digest in votes:
+        layer._count(member, Vote(layer.view_id, True, 1000, digest), 0)
+        layer._conclude(0)
+    assert b not in layer.votes[c].digest and layer.concluded.digest[b] == (9, 9)
 
 
 def test_a_lag_of_a_quarter_of_all_seqnos_is_no_lag_that_can_be():

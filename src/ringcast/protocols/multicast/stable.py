@@ -291,7 +291,17 @@ class Stable(Layer):
             most = lags[slowest]
             is_known = own is not None and most < QUARTER
             stable = ((own[1] - most) % MODULUS, own[1]) if own is not None and is_known else None
-            self.minima[sender] = slowest, stable
+            self.minima[sender] = slowest, self._never_less(sender, stable)
+
+    def _never_less(self, sender: int,
+                    stable: tuple[Seqno, Seqno] | None) -> tuple[Seqno, Seqno] | None:
+        """Return what is stable of a stream, but no less than was told before. A late
+        vote of the sender can make others' votes impossible, and they say nothing more
+        of what they know to be stable."""
+        told = self.known.get(sender)
+        if told is None or (stable is not None and not precedes(stable[0], told)):
+            return stable
+        return told, told if stable is None else later(stable[1], told)
 
     def _conclusion(self) -> StabilityReport:
         """Return the minimum of all votes for each sender that everybody has voted
