@@ -8,10 +8,12 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringcast.config import Config
+from ringcast.config import DEFAULTS, Config
 from ringcast.errors import ConfigError
 from ringcast.secret import Secret, read_secret, require_cryptography
 from ringcast.trust import Folder, Trust
+
+OF_SEALED = ("cipher", "rekey_interval")         # options that do nothing in other groups
 
 if TYPE_CHECKING:
     from ringcast.protocols.security.keyring import Keyring
@@ -33,6 +35,10 @@ def open_access(group: str, member: int, config: Config, secret: Secret | None =
     """Return the access of a new process to a group; None if it has neither a secret
     nor trusted keys. ConfigError for what cannot be used."""
     if secret is None and trust is None:
+        for name in OF_SEALED:
+            if getattr(config, name) != getattr(DEFAULTS, name):
+                raise ConfigError(f"{name} is for groups with a secret or trusted keys; leave it "
+                                  "out, or give secret= or trust=")
         return None
     key = None if secret is None else read_secret(secret)
     folder = trust if trust is None or isinstance(trust, Folder) else Folder(trust)

@@ -50,6 +50,13 @@ def test_a_secret_is_read_from_a_file_or_a_function(tmp_path, text):
     assert read_secret(path) == read_secret(str(path)) == read_secret(lambda: expected) == expected
 
 
+@pytest.mark.parametrize("option", [{"cipher": "chacha20-poly1305"}, {"rekey_interval": 60}])
+def test_options_of_sealed_groups_are_refused_without_a_secret(option):
+    with (pytest.raises(ConfigError, match=f"{[*option][0]} is for groups with a secret"),
+          Channel(new_group(), **option)):
+        pass
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o602])
 def test_a_secret_that_others_can_read_or_write_is_refused(tmp_path, mode):
     with pytest.raises(ConfigError, match="others can read or write"):
