@@ -43,10 +43,10 @@ def total(table, event, **wanted):
 @pytest.mark.parametrize("stack", ["inproc", "nakack2-tcp",
                                    pytest.param("mcast-udp", marks=pytest.mark.udp)])
 def test_every_message_sent_and_delivered_is_in_the_trace(tmp_path, stack):
-    port = free_port()
+    place = {} if stack == "inproc" else {"port": free_port()}
     ears = {name: Collector(2 * 3000 + 1) for name in "AB"}
     with joined("AB", {name: {"on_message": ear} for name, ear in ears.items()}, stack=stack,
-                port=port, trace=str(tmp_path)) as group:
+                trace=str(tmp_path), **place) as group:
         for channel in group:
             channel.send_many([b"x" * 100] * 2999)
             channel.send(b"y" * 200_000)
@@ -73,11 +73,10 @@ def test_every_message_sent_and_delivered_is_in_the_trace(tmp_path, stack):
 
 @pytest.mark.udp
 def test_loss_shows_as_requests_and_retransmissions(tmp_path):
-    port = free_port()
     ear = Collector(4000)
     per_member = {"A": {"deliver": False}, "B": {"on_message": ear,
                                                  "faults": [Discard(0.2, random.Random(1))]}}
-    options = {"port": port, "trace": str(tmp_path), "max_bundle_size": 2000}
+    options = {"trace": str(tmp_path), "max_bundle_size": 2000}
     with joined("AB", per_member, **options) as (sender, _):
         sender.send_many([b"x" * 100] * 4000)
         ear.wait()

@@ -361,9 +361,9 @@ def check_xmit_interval(value: float, stack: str) -> None:
 
 
 def check_owner(names: Iterable[str], config: Config, stack: str) -> None:
-    """Raise ConfigError if the stack would ignore one of these options, and it has
-    another value than its default."""
-    for name in names:
+    """Raise ConfigError if one of our stacks would ignore one of these options, and it
+    has another value than its default. Of a stack of somebody else nothing is known."""
+    for name in names if stack in STACK_NAMES else ():
         stacks = STACKS_WITH[name]
         if stack not in stacks and getattr(config, name) != getattr(DEFAULTS, name):
             raise ConfigError(f"{stack} has no option {name}; leave it out, or use "
@@ -374,7 +374,7 @@ def own_options(options: Mapping[str, Any], stack: str) -> dict[str, Any]:
     """Return the options without those that only other stacks have, for a program that
     gives the same options to several stacks."""
     return {name: value for name, value in options.items()
-            if stack in STACKS_WITH.get(name, STACK_NAMES)}
+            if stack not in STACK_NAMES or stack in STACKS_WITH.get(name, STACK_NAMES)}
 
 
 def suggestion(name: str) -> str:

@@ -6,6 +6,7 @@ from ringcast.config import MAX_DATAGRAM
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.nakack2 import Nakack2
+from ringcast.protocols.multicast.observing import OBSERVERS_ROOM
 from ringcast.protocols.multicast.retention import ROOM
 from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.protocols.stream import Stream
@@ -52,7 +53,8 @@ class WindowCheckers:
         most = config.max_bytes + MAX_DATAGRAM
         # What comes next may exceed it, too. Over TCP the window itself has no bound.
         # An observer's may hold twice as much.
-        most_received = max(MOST_ROOM * layer.receive_bytes // ROOM, MAX_DATAGRAM)
+        room = MOST_ROOM * (1 if layer.observing is None else OBSERVERS_ROOM // ROOM)
+        most_received = max(room * config.max_bytes, MAX_DATAGRAM)
         self.check_window(member, "a window", layer.send_window.ring, most)
         for window in layer.windows.values():
             finished = window.stream.finished

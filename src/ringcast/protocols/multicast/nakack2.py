@@ -27,6 +27,7 @@ from ringcast.protocols.budget import Budget
 from ringcast.protocols.multicast.base import REPEAT, Multicast
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
 from ringcast.protocols.multicast.lossless import has_room
+from ringcast.protocols.multicast.observing import OBSERVERS_ROOM
 from ringcast.protocols.multicast.resync import RESYNC, UNLIMITED, Resync, Resyncs
 from ringcast.protocols.multicast.retention import ROOM, follow_low, keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
@@ -114,7 +115,7 @@ class Nakack2(Multicast):
             self.resyncs.awaited.discard(packets[0].sender)
         if not self.lossless:
             return super().take(window, packets, now)
-        limit = self.receive_bytes // ROOM              # more for an observer
+        limit = self.config.max_bytes * (1 if self.observing is None else OBSERVERS_ROOM // ROOM)
         for packet in packets:
             is_taken = has_room(window, packet, limit) and (
                 super().take(window, [packet], now))
