@@ -9,6 +9,7 @@ import pytest
 from ports import WORKER, free_port
 
 from ringcast import Channel
+from ringcast.config import own_options
 
 numbers = itertools.count()
 STACKS = ["inproc", "nakack2-tcp", "mcast-tcp", *(pytest.param(stack, marks=pytest.mark.udp)
@@ -33,11 +34,13 @@ def new_group():
 
 @contextmanager
 def joined(names, per_member=None, **kwargs):
-    """Yield channels of one group. Connect them side by side, and close them so."""
+    """Yield channels of one group. Connect them side by side, and close them so.
+    Options that the stack does not have are left out."""
     group = new_group()
     usual = QUICK | DEFAULTS | {"min_members": len(names)} | kwargs
-    channels = [Channel(group, name=name, **(usual | (per_member or {}).get(name, {})))
-                for name in names]
+    given = [usual | (per_member or {}).get(name, {}) for name in names]
+    channels = [Channel(group, name=name, **own_options(options, options["stack"]))
+                for name, options in zip(names, given, strict=True)]
     try:
         side_by_side([channel.connect for channel in channels])
         yield channels
