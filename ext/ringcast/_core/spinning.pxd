@@ -1,4 +1,4 @@
-"""Whether a wait spins first, for modules that wait."""
+"""Tell modules that wait whether a wait spins first."""
 
 from libc.stdint cimport int64_t
 

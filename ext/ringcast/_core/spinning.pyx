@@ -1,4 +1,5 @@
-"""Whether a thread that waits for datagrams polls without sleeping first: it "spins".
+"""Decide whether a thread that waits for datagrams polls without sleeping first: it
+"spins".
 
 A thread that sleeps takes longer to wake up than an answer that is nearly there. So a
 wait spins if the last sleep took less than twice what a spin may take, the time to wake

@@ -415,8 +415,8 @@ class Pace:
 
 
 class Requests(dict[int, list[Range]]):
-    """What members have asked for in this turn, and lately: in this interval and in the
-    one before.
+    """Holds what members have asked for in this turn, and lately: in this interval and
+    in the one before.
 
     What several miss goes once to everybody, although they ask one after the other.
     Where most is missed by several, everything goes to everybody at once: then it is

@@ -30,7 +30,7 @@ HIGHEST = Kind(7, "highest", Highest, about="seqno", traced=False)  # what I hav
 
 
 class Announcing:
-    """What one layer announces of its own messages."""
+    """Announces the messages of one layer."""
 
     def __init__(self, layer: "Multicast") -> None:
         self.layer = layer
