@@ -190,9 +190,14 @@ class Keeping:
         had = self.layer.flushing.had(sender.incarnation)
         return begin if had is None else later(begin, had)
 
+    def _known(self, sender: Address) -> Seqno | None:
+        """Return our place in a stream, if we know one."""
+        return self.places.get(sender, self.places.get(sender.origin))
+
     def _place(self, sender: Address, low: Seqno, cut: Seqno) -> Seqno:
         """Return our place in a stream, between what is kept of it and its cut."""
-        place = self.places.get(sender, self.places.get(sender.origin, low))
+        known = self._known(sender)
+        place = low if known is None else known
         if precedes(cut, place) and sender in self.places:      # of an origin others send the rest
             self.layer.stack.effects.warnings.append(
                 f"the digest claims more of {sender} than it has sent: {place}, and "
@@ -214,7 +219,7 @@ class Keeping:
         low = reduce(earlier, (part.low for part in owed.parts))
         last = reduce(later, (part.last for part in owed.parts))
         place = self._place(owed.sender, low, last)
-        known = self.places.get(owed.sender, self.places.get(owed.sender.origin))
+        known = self._known(owed.sender)
         if known is not None and precedes(known, place):
             place = known
         if precedes(place, last) and next_part(owed.parts, place) is None:
