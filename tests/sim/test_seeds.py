@@ -141,6 +141,8 @@ KEPT_SETTINGS = [
     (Settings(stack="nakack2-tcp", members=4, durable=2, observers=1, large=4, crashes=6), 861200),
     # No fault: a sender died before the view in which a durable member was to meet it.
     (Settings(members=4, durable=2, observers=1, large=4, crashes=6, loss=0.1), 841015),
+    # No fault: a sender went on alone before the view in which a durable member met it.
+    (Settings(members=3, observers=1, large=4, crashes=8, loss=0.25), 901721),
     # No fault: in the silence LOW was still told to an observer, and seldom.
     (Settings(members=4, observers=1, large=4, crashes=8, loss=0.25), 821054),
     # One who was to form the group went with another coordinator, and the first view

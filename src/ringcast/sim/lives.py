@@ -62,10 +62,10 @@ class Lives:
             return False
         if self.has_departed(receiver, sender.incarnation):
             return True                                 # and was kept
-        history = self.checkers.views.history(sender)
-        ids = [*(view.id for view in history[1:]), met]         # it may have died before `met`
-        return any(before.id < view_id <= met and since < view_id
-                   and is_absent(receiver.name, before)
+        # The sender may have died, or gone elsewhere, before `met`.
+        history = [view for view in self.checkers.views.history(sender) if view.id < met]
+        ids = [*(view.id for view in history[1:]), met]
+        return any(since < view_id and is_absent(receiver.name, before)
                    for before, view_id in zip(history, ids, strict=False))
 
     def next_of(self, receiver: "Member", sender: "Member", begins: Seqno, met: int) -> Seqno:
