@@ -1448,7 +1448,7 @@ def test_a_highest_of_what_is_finished_and_kept_is_acknowledged_again():
     network, _, a, b, c = group()
     c.finishes = False
     a.send(*numbered("A", 1, 10))
-    network.run(100)
+    network.run(102)                                    # the last ack is a while ago
     acks = network.num_sent(ACK, b)
     body = a.multicast.announcing.highest(a.multicast.view_id)
     b.inbox.append(a.stack.control(HIGHEST, body, 0).data)

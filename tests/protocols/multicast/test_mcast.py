@@ -105,6 +105,28 @@ def test_an_ack_goes_out_after_n_deliveries_and_otherwise_on_the_interval():
     assert group["A"].multicast.send_window.ring.low == 11
 
 
+@pytest.mark.parametrize(("pause", "acks"), [(1, 100), (4, 75), (50, 6)])
+def test_a_message_now_and_then_costs_each_receiver_one_ack_in_an_interval(pause, acks):
+    """The sender's questions and the receivers' own acks do not add up: a question that
+    crosses an ack has no answer."""
+    group = cluster()
+    before = [counters(group[name]).acks_sent for name in "BC"]
+    for k in range(300 // pause):
+        group["A"].send(*payloads("A", k, k))
+        group.run(pause)
+    sent = [counters(group[name]).acks_sent - was for name, was in zip("BC", before, strict=True)]
+    assert all(0.9 * acks <= each <= 1.1 * acks for each in sent), sent
+
+
+def test_an_ack_does_not_wait_for_a_question_that_is_lost():
+    group = cluster("AB")
+    group["A"].send(*payloads("A", 1, 2))
+    group.run(2)
+    group.network.cut = {("A", "B")}
+    group.run(5)
+    assert group["A"].multicast.send_window.ring.low == 2
+
+
 def sent_of(group, source, kind):
     """From now on: to whom a member sends datagrams of a kind."""
     dests = []

@@ -328,7 +328,9 @@ class Multicast(Rules):
             self.gap_looks.expect(sender, highest.seqno)
             if is_of_view:
                 self.follow(window, highest.low)
-            if not is_of_view or highest.low != highest.seqno:  # else it knows that all have it
+            knows_all = is_of_view and (highest.low == highest.seqno
+                                        or not self.may_lack_report(window, now))
+            if not knows_all:
                 window.report_due |= not precedes(window.stream.finished, highest.seqno)
         return True
 

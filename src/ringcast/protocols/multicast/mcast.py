@@ -213,6 +213,11 @@ class Mcast(Multicast):
         elif self.next_ack <= now:
             self._acknowledge(now)
 
+    def may_lack_report(self, window: ReceiveWindow, now: Instant) -> bool:
+        """Return whether the sender may lack our last ack. Its HIGHEST may have crossed
+        a new one."""
+        return now - window.reported > self.pause // 2
+
     def begin(self, sender: int, now: Instant) -> None:
         if not self.receiving:
             self.refuse(sender, now)
@@ -221,29 +226,30 @@ class Mcast(Multicast):
         self._send_ack({}, sender, now)
 
     def _acknowledge(self, now: Instant) -> None:
-        """Tell each sender that may not know it what the application has finished. In a
-        large group tell all members at once, if that is less work. What goes to all
-        waits behind messages."""
-        due = [window for window in self.windows.values()
-               if window.stream.unacked_messages or window.report_due]
+        """Tell each sender that may not know it what the application has finished,
+        unless it has asked within an xmit_interval: then it asks again, and the answers
+        of all receivers come together. In a large group tell all members at once, if
+        that is less work. What goes to all waits behind messages."""
+        due = [window for window in self.windows.values() if window.report_due or (
+            window.stream.unacked_messages and now - window.reported >= self.pause)]
         if not due:
             return
         self.next_ack = now + self.report_pause
         if self.is_large and 2 * len(due) > len(self.members):
-            self._send_ack(dict(map(self._report, due)), EVERYONE, now)
+            self._send_ack(dict(self._report(window, now) for window in due), EVERYONE, now)
         else:
             self._tell_each(due, now)
 
     def _tell_each(self, due: Iterable[ReceiveWindow], now: Instant) -> None:
         for window in due:
-            sender, finished = self._report(window)
+            sender, finished = self._report(window, now)
             self._send_ack({sender: finished}, sender, now)
 
-    def _report(self, window: ReceiveWindow) -> tuple[int, Seqno]:
+    def _report(self, window: ReceiveWindow, now: Instant) -> tuple[int, Seqno]:
         """Return what the application has finished of whose messages; it counts as
         reported now."""
         stream = window.stream
-        window.report_due = False
+        window.report_due, window.reported = False, now
         window.is_new &= stream.finished == window.offset
         stream.unacked_messages = stream.unacked_bytes = 0
         return stream.sender.incarnation, stream.finished

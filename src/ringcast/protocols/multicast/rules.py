@@ -78,6 +78,11 @@ class Rules(Layer):
         """Report what is finished to each sender that may not know it (report_due)."""
         raise NotImplementedError
 
+    def may_lack_report(self, window: ReceiveWindow, now: Instant) -> bool:
+        """The sender asks by HIGHEST, and we have everything. Return whether it may not
+        know that."""
+        return True
+
     def refuse(self, sender: int, now: Instant) -> None:
         """Tell a sender that waits for us that we take no messages."""
         raise NotImplementedError

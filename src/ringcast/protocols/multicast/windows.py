@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ringcast.protocols.incoming import Incoming
 from ringcast.protocols.multicast.keeping import Part, next_part
 from ringcast.protocols.seqnos import Seqno, earlier, precedes
+from ringcast.stack import Instant
 
 MOST_DEPARTED = 4       # streams of departed senders that are held; more in large groups
 
@@ -19,6 +20,7 @@ class ReceiveWindow(Incoming):
 
     report_due: bool = True     # the sender may not know what is finished: report it (again)
     is_new: bool = True         # nothing that came in it was reported as finished
+    reported: Instant = 0       # when it was reported last
     # Of an observer (observing.py): LOW as its sender told it last; up to where all is
     # gone, as we believe; since how many scans nothing has come in order; and what had
     # come at the last question.
