@@ -9,8 +9,8 @@ MAGIC, VERSION = 0x4352, 2
 HEADER = 32
 RUN = struct.Struct("<QHHIq")
 CONNECTION = 40     # bytes before the runs of a connection: the header, and the conn-id
-OOB, FRAGMENT = 1, 8
-WIRE_FLAGS = OOB | FRAGMENT             # those that travel
+OOB, FRAGMENT, STATE = 1, 8, 16
+WIRE_FLAGS = OOB | FRAGMENT | STATE     # those that travel
 ODD, SEED = 0xD6E8FEB86659FD93, 0x9E3779B97F4A7C15
 
 Run = tuple[int, int, list[bytes]]      # first seqno, flags, payloads
