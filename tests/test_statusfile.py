@@ -211,6 +211,9 @@ def test_a_damaged_file_and_one_of_something_else_is_left_out():
     for content in (b"", b"ringcast", bytes(5000)):
         file.path.write_bytes(content)
         assert read(file.path) is None
+    for body in (b"\xc1", b"\x81\xa5group\xa1\xff", b"\x81\xa1x" + b"\x91" * 3000):
+        file.write(body)                                # of another version, with its checksum
+        assert read(file.path) is None
     file.close()
 
 

@@ -28,7 +28,7 @@ from weakref import ref
 
 import msgspec
 
-from ringcast.errors import ConfigError
+from ringcast.errors import UNDECODABLE, ConfigError
 from ringcast.logs import log
 from ringcast.transport.ipv4 import MOST_PLACES
 
@@ -337,7 +337,7 @@ class Folder(Watcher):
         with os.scandir(self.path) as entries:
             for entry in islice(entries, MOST_ENTRIES):
                 if _FILE.fullmatch(entry.name) and entry.name != self.file.name:
-                    with suppress(OSError, msgspec.DecodeError, UnicodeError, RecursionError):
+                    with suppress(OSError, *UNDECODABLE):
                         found += self._read_entry(entry, now)
         return found
 

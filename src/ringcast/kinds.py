@@ -20,6 +20,7 @@ import msgspec
 
 from ringcast._core import wire
 from ringcast._core.wire_trace import list_runs
+from ringcast.errors import UNDECODABLE
 from ringcast.protocols.seqnos import MODULUS, Range
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Kind(int):
             return None
         try:
             return self._decoder.decode(memoryview(datagram)[wire.HEADER_SIZE:])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNDECODABLE:
             return None
 
     def ranges(self, datagram: "Buffer") -> list[Range]:

@@ -27,7 +27,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ringcast.errors import RingcastError
+from ringcast.errors import UNDECODABLE, RingcastError
 from ringcast.snapshot import Snapshot
 
 MAGIC, VERSION = b"ringcast", 1
@@ -167,7 +167,7 @@ def read(path: Path) -> Snapshot | None:
             body = slot[SLOT.size:SLOT.size + length]
             if (written, len(body), zlib.crc32(body)) == (number, length, checksum):
                 return DECODER.decode(body)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNDECODABLE):
         pass                            # it is no status file, or another version's
     finally:
         os.close(fd)

@@ -151,13 +151,15 @@ async def test_what_is_no_event_is_dropped(caplog):
         async with Channel(group, stack="inproc", min_members=2) as stranger:
             await stranger.send(b"\xc1")
             await stranger.send(b"\x93\x01\x02\x03")
+            await stranger.send(b"\x81\xa1\xff\x01")               # a name that is no UTF-8
+            await stranger.send(b"\x81\xa1x" + b"\x91" * 3000)
         outside = RingcastManager(group, write_only=True, stack="inproc", min_members=2)
         await outside.emit("news", 1)
         assert await server.events(1) == [["news", 1]]
         await outside.close()
     warned = [record for record in caplog.records if record.levelno == logging.WARNING
               and record.name == "ringcast.contrib"]
-    assert len(warned) == 2
+    assert len(warned) == 4
 
 
 @runs

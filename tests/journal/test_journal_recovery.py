@@ -175,6 +175,14 @@ def test_a_flipped_byte_is_an_error_or_harmless_for_the_next_writer(damaged, tmp
         shutil.rmtree(copy)
 
 
+def test_lists_in_lists_are_damage(damaged, tmp_path):
+    shutil.copytree(damaged, copy := tmp_path / "copy")
+    (copy / "digest.json").write_bytes(b'{"crc32":1,"body":' + b"[" * 3000)
+    for use in (seqnos, lambda path, sender: open_journal(path)):
+        with pytest.raises(JournalError, match="digest.json is damaged"):
+            use(copy, A)
+
+
 def test_a_segment_of_another_sender_is_refused(tmp_path):
     path = tmp_path / "journal"
     with open_journal(path) as journal:

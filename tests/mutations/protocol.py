@@ -107,6 +107,7 @@ FEW = """(Settings(members=5, late=3, loss=0.3, duration=0.5, messages=20, unica
 LOSS = "tests/sim/test_loss.py::"
 CHANGE = "tests/protocols/membership/test_change.py::"
 DURABLE = "tests/sim/test_durable.py::"
+STATES = "tests/sim/test_state_transfer.py::"
 PRIMARY = "tests/protocols/membership/test_primary.py::"
 THREATS = "tests/security/test_threats.py::"
 SEAL = "tests/security/test_seal.py::"
@@ -839,6 +840,11 @@ MUTATIONS = [
     # ------------------------------------------------------------------------------- state transfer
     Mutation("let nobody begin without a state", "StateTransfer.install",
              "elif not said.giver and said.place == install.id:", "elif False:", REPLICAS),
+    Mutation("a part of a state raises where its lists are too deep", "StateTransfer._take",
+             "except UNDECODABLE:", "except msgspec.MsgspecError:",
+             test=STATES + "test_a_giver_that_sends_nonsense_has_failed"),
+    Mutation("keep pieces of a state without a byte", "StateTransfer._add", " or is_empty", "",
+             test=STATES + "test_the_piece_of_a_chunk_is_not_empty"),
     Mutation("put a cut into the middle of a large message", "Flush.prepare",
              "stream.boundary(seqno)", "seqno",
              test=FLUSH + "test_a_joiner_gets_a_large_message_that_is_on_its_way_when_it_comes"),

@@ -321,7 +321,8 @@ PARTS = list(parts(7, [b"abc"], 1000, 1000))
 @pytest.mark.parametrize("payload", [b"", b"\xff", b"abc", msgpack.encode([1, 0]),
                                      msgpack.encode([1, -1, [], 0, False]),
                                      msgpack.encode([1, 0, [1], 0, False]),
-                                     msgpack.encode([1, 0, [], 3, False])])
+                                     msgpack.encode([1, 0, [], 3, False]),
+                                     b"\x96\x01\x00\x90\x00\xc2" + b"\x91" * 3000 + b"\xc0"])
 def test_a_giver_that_sends_nonsense_has_failed(group, joiner, payload):
     joiner._take(batch_of(group, "A", [payload]))
     assert joiner.giver == 0 and joiner.next_need is not None
@@ -349,6 +350,12 @@ def test_a_chunk_without_end_is_no_danger(group, joiner):
         taken += bool(joiner.giver)
         joiner._take(batch_of(group, "A", [made]))
     assert taken < 20 and sum(map(len, joiner.cut)) <= 1000
+
+
+def test_the_piece_of_a_chunk_is_not_empty(group, joiner):
+    """Else pieces without end would fill memory, though not one byte is in them."""
+    joiner._take(batch_of(group, "A", [msgpack.encode([joiner.place, 0, [b""], 0, True])]))
+    assert joiner.giver == 0 and not joiner.cut
 
 
 def test_a_member_that_needs_no_state_drops_what_comes(group):

@@ -5,12 +5,11 @@ import asyncio
 from collections import defaultdict
 from contextlib import suppress
 
-import msgspec
-
 from ringcast import ClosedError, NotMemberError
 from ringcast.aio import Channel
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.work_queue import Note, WorkQueue, decode, encode, log
+from ringcast.errors import UNDECODABLE
 
 
 class Site:
@@ -35,7 +34,7 @@ class Site:
             try:
                 await self.change(note := decode(message.payload))
                 self.work.on_note(note, message.sender)
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 log.warning("%s sent no note of a channel layer: %s", message.sender, error)
         await following
 

@@ -19,6 +19,7 @@ from socketio.async_pubsub_manager import AsyncPubSubManager
 
 from ringcast import Flag
 from ringcast.aio import Channel
+from ringcast.errors import UNDECODABLE
 
 log = logging.getLogger("ringcast.contrib")
 
@@ -64,5 +65,5 @@ class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it ha
         async for message in await self.connected():
             try:
                 yield decode(message.payload)
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 log.warning("%s sent no event: %s", message.sender, error)

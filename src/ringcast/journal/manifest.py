@@ -32,7 +32,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ringcast.errors import JournalError
+from ringcast.errors import UNDECODABLE, JournalError
 
 FORMAT = "ringcast-journal"
 VERSION = 3
@@ -116,7 +116,7 @@ def read_json(path: Path, kind: type[T], *, remedy: str) -> T | None:
         if zlib.crc32(body) != envelope.crc32:
             raise ValueError("its checksum is wrong")
         return msgspec.json.decode(body, type=kind)
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, *UNDECODABLE) as error:
         raise JournalError(f"{path} is damaged ({error}): {remedy}.") from error
 
 

@@ -48,7 +48,7 @@ from msgspec import Meta
 from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, nanoseconds
-from ringcast.errors import MessageTooLargeError
+from ringcast.errors import UNDECODABLE, MessageTooLargeError
 from ringcast.flags import STATE
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.membership.messages import (
@@ -439,7 +439,7 @@ class StateTransfer(Layer):
             return
         try:
             came = [decoder.decode(payload) for payload in batch.payloads]
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             came = []
         sender = batch.sender.incarnation
         if came and is_seqno(came[-1].place) and came[-1].place > self.installed:
@@ -465,7 +465,8 @@ class StateTransfer(Layer):
         if part.place > self.place:     # neither was shown the view that names the giver
             self._lose_attempt(self.giver, part.place)
         is_too_large = sum(map(len, self.cut)) > self.largest
-        if part.number != self.num_parts or part.end == BROKEN or is_too_large:
+        is_empty = part.is_cut and b"" in part.chunks[-1:]
+        if part.number != self.num_parts or part.end == BROKEN or is_too_large or is_empty:
             self._fail()
             return []
         self.num_parts += 1
