@@ -43,7 +43,7 @@ ubsan: $(VENV)/test.stamp       ## run the core's tests under UndefinedBehaviorS
 tsan asan ubsan:
 	$(BIN)/python tests/sanitizers/sanitize.py $@ $(TESTS)
 
-fuzz: $(VENV)/fuzz.stamp        ## fuzz the decoder, whole stacks and the bytes of a TCP peer, a minute each; OPTIONS="mcast-udp -max_total_time=3600"
+fuzz: $(VENV)/fuzz.stamp        ## fuzz all that is read from the network or from files of others, a minute each; OPTIONS="mcast-udp -max_total_time=3600"
 	$(BIN)/python tests/fuzz/fuzz.py $(OPTIONS)
 
 wheels: $(VENV)/wheels.stamp    ## build and check an sdist and manylinux wheels, in dist; PYTHONS="/path/of/python3.12" for some
@@ -73,8 +73,13 @@ $(VENV)/test.stamp: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet --editable ".[jdk,cli,spark,demo,test]"
 	touch $@
 
+# Without clang, and where it cannot be installed, fuzz.py says what is missing.
+CLANG := DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends clang libclang-rt-dev
+NO_ATHERIS := make fuzz needs atheris, which has no wheel for this Python; run make clean fuzz PYTHON=python3.11
+
 $(VENV)/fuzz.stamp: $(VENV)/test.stamp
-	$(BIN)/python -m pip install --quiet --editable ".[fuzz]"
+	command -v clang > /dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && $(CLANG); } || true
+	$(BIN)/python -m pip install --quiet --only-binary atheris --editable ".[fuzz]" || { echo "$(NO_ATHERIS)"; exit 1; }
 	touch $@
 
 $(VENV)/wheels.stamp: $(BIN)/python packaging/requirements.txt

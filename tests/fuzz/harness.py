@@ -5,7 +5,9 @@ import sys
 
 import atheris
 
-LAYERS = ["ringcast.protocols", "ringcast.stack", "ringcast.transport"]
+LAYERS = ["ringcast.protocols", "ringcast.stack", "ringcast.transport", "ringcast.kinds",
+          "ringcast.statusfile", "ringcast.journal", "ringcast.trace", "ringcast.audit.files",
+          "ringcast.discovery"]
 
 if __name__ == "__main__":
     _, target, *words = sys.argv

@@ -2,18 +2,22 @@
 and content into what an honest member receives."""
 
 import struct
+from functools import cache
 from typing import Any
 
 import msgspec
 import reference
 from honest import INCARNATIONS, Honest
+from msgspec import inspect
 from reference import MODULUS
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.kinds import Kind
+from ringcast.protocols import parts
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.membership import Membership, messages
+from ringcast.protocols.membership.state import NEED
 from ringcast.protocols.multicast import base as multicast, fetching, mcast
 from ringcast.protocols.seqnos import is_seqno
 from ringcast.protocols.unicast3 import control
@@ -23,6 +27,8 @@ HOSTILE, STRANGER = INCARNATIONS["B"], 0x4444_0000_0004
 EDGES = [0, 1, 2, 3, 7, 8, 9, 63, 64, 255, 256, 2**22 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63,
          2**63 + 1, 2**64 - 2, 2**64 - 1, -1, -2**31, -2**63]
 STAMP = 8                           # bytes in front of a message without a seqno: when it was sent
+TEXTS = ("A", "B", "C", "", "127.0.0.1:7700", "x" * 64, "\0\x7f\n", "\U0001f600" * 64)
+DEEP = b"\x91" * 3000 + b"\xc0"     # a list in a list in a list ...
 STEPS = (0, 0, 0, 1, 1, 2, -1, 8)   # from a number that means something
 MESSAGES = (multicast.DATA, multicast.REPEAT)
 CONNECTIONS = (control.MESSAGE, control.FIRST)
@@ -132,10 +138,66 @@ class Hostile:
 
     def sealed_nonsense(self, target: Honest) -> None:
         """Forge a datagram of one of the first kinds, as the inputs of the corpus have
-        it, or of any kind that the target's stack knows."""
+        it, or of any kind that the target's stack knows: of any bytes, or with a body
+        whose fields have the right types, also in parts."""
         number = self.program.byte()
         kind = number % 17 if number < 224 else self.program.choice(sorted(target.stack.kinds))
-        self.forge(target, kind, self.program.bytes(255))
+        if number < 232 or target.stack.kinds[kind].body is None:
+            self.forge(target, kind, self.program.bytes(255))
+            return
+        drawn = self.drawn(target, type_of(target.stack.kinds[kind].body))
+        body = msgspec.msgpack.encode(drawn)
+        if number > 252:                                # one field more
+            body = bytes([body[0] + 1]) + body[1:] + DEEP
+        if number >= 240:
+            self.forge(target, kind, body)
+        elif kind != NEED:                              # whose bad ones are counted exactly
+            self.forge_parts(target, target.stack.kinds[kind], body)
+
+    def forge_parts(self, target: Honest, kind: Kind, body: bytes) -> None:
+        """Forge a datagram of B in parts, now and then with another count or size."""
+        if kind in POLITICS and is_well_formed(kind, body):
+            if not self.may_lie:
+                return
+            self.lied = True
+        target.arrived[kind] += 1
+        sender, number = self.incarnation_of(target), self.program.byte() % 4
+        whole = wire.make_datagram(kind, self.id, sender, EVERYONE, body)
+        size, count = 20 + self.program.byte() % 40, self.program.byte()
+        pieces = [whole[at:at + size] for at in range(0, len(whole), size)]
+        for index, piece in enumerate(pieces):
+            head = parts.HEAD.pack(number, index, count if count < 8 else len(pieces))
+            part = parts.PART if kind.outside == (count < 250) else parts.VIEW_PART
+            self.put(target, wire.make_datagram(part, self.id, sender, EVERYONE, head + piece))
+
+    def drawn(self, target: Honest, kind: inspect.Type) -> Any:
+        """Return a value of a type that a body has, with numbers that mean something or
+        none."""
+        program = self.program
+        match kind:
+            case inspect.StructType(fields=fields):
+                values = [self.drawn(target, field.type) for field in fields]
+                least = sum(field.required for field in fields)
+                return values[:least + program.byte() % (len(values) - least + 1)]
+            case inspect.ListType(item_type=item):
+                return [self.drawn(target, item) for _ in range(program.byte() % 4)]
+            case inspect.TupleType(item_types=items):
+                return [self.drawn(target, item) for item in items]
+            case inspect.DictType(key_type=key, value_type=value):
+                return {self.drawn(target, key): self.drawn(target, value)
+                        for _ in range(program.byte() % 4)}
+            case inspect.UnionType(types=types):
+                return self.drawn(target, program.choice(types))
+            case inspect.IntType():
+                return self.number(target)
+            case inspect.BoolType():
+                return bool(program.byte() & 1)
+            case inspect.StrType():
+                return program.choice(TEXTS)
+            case inspect.BytesType():
+                return program.bytes(40)
+        assert isinstance(kind, inspect.NoneType), kind
+        return None
 
     def forged_numbers(self, target: Honest) -> None:
         kind = self.program.choice((mcast.ACK, mcast.ACK, multicast.HIGHEST, multicast.HIGHEST))
@@ -171,7 +233,7 @@ class Hostile:
         if kind in CONNECTIONS:
             prefix = (self.conn_id(target) % MODULUS).to_bytes(8, "little")
         for _ in range(1 + self.program.byte() % 3):
-            flags = self.program.choice((0, 0, 0, 1, 1, 8, 9, 2, 4, 256, 0xFFFF))
+            flags = self.program.choice((0, 0, 16, 1, 1, 8, 9, 2, 24, 256, 0xFFFF))
             number, count = self.program.byte(), self.program.choice((2, 3, 1, 0, 9, 2**32 - 1))
             index = self.program.choice((0, 1, 2, self.next_part(target, number)))
             sizes = [self.program.choice((1, 0, 20, 256))
@@ -226,6 +288,11 @@ class Hostile:
 
     def forged_unreliable(self, target: Honest) -> None:
         self.forge(target, UNRELIABLE, self.program.bytes(20))
+
+
+@cache
+def type_of(body: type[msgspec.Struct]) -> inspect.Type:
+    return inspect.type_info(body)
 
 
 def make_run(first: int, flags: int, payloads: list[bytes]) -> bytes:

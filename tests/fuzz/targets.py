@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 import byte_stream
+import connecting
+import files
 import outsider
 import sealed
 import trusting
@@ -161,5 +163,6 @@ def tcp(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "decoder": decoder, **{stack: partial(group, stack) for stack in GROUPS}, "tcp": tcp,
-    "sealed": sealed.run, "trusting": trusting.run, "outsider": outsider.run,
+    "connecting": connecting.run, "files": files.run, "sealed": sealed.run,
+    "trusting": trusting.run, "outsider": outsider.run,
     **{f"insider-{stack}": partial(insider, stack) for stack in INSIDERS}}
