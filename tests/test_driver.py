@@ -1,5 +1,6 @@
 """Turns that other threads ask for while the polling thread begins one."""
 
+import threading
 import time
 
 from ringcast import Channel
@@ -36,4 +37,49 @@ def test_a_request_that_comes_while_a_turn_begins_is_not_lost():
     ticks.clear()
     driver.poll(False, time.monotonic_ns())         # nothing else is due
     assert len(ticks) == 1
+    channel.close()
+
+
+class Lock:
+    """A lock that calls a function before it is taken."""
+
+    def __init__(self, before):
+        self.lock, self.before = threading.Lock(), before
+
+    def __enter__(self):
+        self.before(self.lock.locked())
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+def test_a_sender_does_not_pass_the_polling_thread_that_waits_for_the_turn():
+    """The polling thread waits for the turn, and is not run before the sender has asked
+    for another one."""
+    channel = Channel("driver", name="A", stack="inproc")
+    driver, turns = channel._driver, []
+    waits, asked = threading.Event(), threading.Event()
+
+    def before_turn(is_held):
+        if threading.current_thread() is not polling:
+            return asked.set() if waits.is_set() else None
+        waits.set()
+        assert asked.wait(60)
+
+    driver.turn = Lock(before_turn)
+    driver._gate = Lock(lambda is_held: asked.set() if is_held else None)
+    driver.endpoint.tick = lambda now: turns.append("poll")
+    driver.endpoint.bundler.flush = lambda *_, **__: turns.append("flush")
+    driver.request_turn()
+    polling = threading.Thread(target=driver.poll, args=(False, time.monotonic_ns()))
+
+    def hold(now):
+        polling.start()
+        assert waits.wait(60)
+
+    driver.run_in_turn(hold)
+    driver.flush(None, full_only=False)
+    polling.join()
+    assert turns == ["poll", "flush"]
     channel.close()

@@ -63,6 +63,7 @@ class Driver:
     def reset(self) -> None:
         """Make what threads share: at first, and again in a forked child."""
         self.turn = threading.Lock()                    # held by the thread that has the turn
+        self._gate = threading.Lock()                   # and by the one that shall have the next
         self.poller = Poller(self.poll, self.transport.wake)
         self.finished: deque[list[Batch]] = deque()     # what the application has finished
         self._wakes_at: Instant = 0                 # when the polling thread's sleep ends; 0: awake
@@ -96,6 +97,13 @@ class Driver:
                     on_break(error)
                 raise
 
+    def run_next(self, act: Callable[[Instant], Result]) -> Result:
+        """Do the same in the next turn, before that of any sender. A lock goes to who
+        asks first when it is free, not to who has waited. So a sender at full load
+        would pass this thread again and again, and what arrived would wait."""
+        with self._gate:
+            return self.run_in_turn(act)
+
     def _end_turn(self, effects: Effects, now: Instant) -> None:
         if self.trace is not None:
             self.trace.record_turn(effects, *self.clocks())
@@ -120,6 +128,8 @@ class Driver:
         """Send the bundled messages to `dest` from this thread, after the thread that
         has the turn now: that keeps the order. With `full_only` send full datagrams
         only."""
+        with self._gate:
+            pass                        # whoever shall have the next turn has had it
         endpoint, began = self.endpoint, time.monotonic_ns()
         self.run_in_turn(partial(endpoint.bundler.flush, dest, full_only=full_only))
         endpoint.bundler.rest(dest, began, time.monotonic_ns())
@@ -136,7 +146,7 @@ class Driver:
     def finish_in_turn(self) -> bool:
         """Take a turn for what the application has finished. Return whether it got more
         messages for that."""
-        return self.run_in_turn(self._finish_batches)
+        return self.run_next(self._finish_batches)
 
     def _finish_batches(self, now: Instant) -> bool:
         batches: list[Batch] = []
@@ -169,7 +179,7 @@ class Driver:
             request = self._request
             due = self._wakes_at if request is self._answered else 0
             self._wakes_at, self._answered = 0, request
-            self.run_in_turn(partial(self._take_turn, *came, due))
+            self.run_next(partial(self._take_turn, *came, due))
             del owner
         except BaseException as error:
             if (on_error := self._on_error()) is None:
