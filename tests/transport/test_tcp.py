@@ -511,6 +511,25 @@ def test_what_arrived_before_the_end_of_a_link_is_delivered(member, handmade):
     assert a.payloads() == [b"%d" % number for number in range(1000)]
 
 
+@pytest.mark.parametrize("end", ["closes", "dies"])
+def test_the_end_of_a_link_is_noticed_in_one_poll_with_all_that_came_before(
+        member, handmade, passive, end):
+    """A member that dies under load has much on its way. If each poll took a part of
+    it, the member would seem to live for as many turns."""
+    a = member(1, **passive)
+    peer = handmade(2, a)
+    peer.propose(a, 1)
+    peer.socket.setblocking(True)
+    payloads = [b"%d" % number + bytes(60_000) for number in range(15)]
+    run(a, until=lambda: a.count("links") == 1)
+    peer.socket.sendall(b"".join(frame(2, payload) for payload in payloads))
+    if end == "dies":
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.socket.close()
+    a.step()
+    assert a.payloads(2) == payloads and a.count("links") == 0
+
+
 def test_a_dialer_that_dies_after_any_byte_leaves_no_torn_datagram(member, handmade, passive):
     """Every prefix of a proposal and a frame; after each the same peer comes back with
     all of it."""

@@ -31,6 +31,7 @@ from ringcast.transport.tcp.handshake import (
     encode,
     size_of,
 )
+from ringcast.transport.tcp.link import ARRIVES
 from ringcast.transport.tcp.listening import open_socket
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Handshaking:
             if connection.getsockname() == where:
                 # Nobody listens there, and TCP has connected the socket to itself.
                 raise ConnectionRefusedError
-            self._epoll.register(connection, select.EPOLLIN)
+            self._epoll.register(connection, ARRIVES)
         except OSError as error:
             connection.close()
             self._on_dial_failed(where, error)
@@ -200,7 +201,7 @@ class Handshaking:
         self._counters["handshakes_accepted"] += 1
         connection.setblocking(False)
         try:
-            self._epoll.register(connection, select.EPOLLIN)
+            self._epoll.register(connection, ARRIVES)
         except OSError:                                 # no more room to watch
             connection.close()
             self._counters["accept_errors"] += 1

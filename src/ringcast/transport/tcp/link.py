@@ -24,6 +24,8 @@ from ringcast.config import MAX_DATAGRAM
 READ = 256 << 10        # bytes taken from one link in one poll; 128 KiB .. 1 MiB were equally fast
 SPARE_BUFFERS = 8       # kept while nobody reads into them
 GATHER = 1024           # buffers of one sendmsg (IOV_MAX)
+ARRIVES = select.EPOLLIN | select.EPOLLRDHUP            # what epoll always watches for
+ENDED = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP       # what shows the peer's end
 
 Piece = bytes | memoryview              # of what is sent
 
@@ -74,7 +76,7 @@ class Link:
         self._lock = threading.Lock()
         self._queue: deque[Piece] = deque()
         self._unsent = 0                # bytes in the queue
-        self._watched = select.EPOLLIN  # as the socket was registered for the handshake
+        self._watched = ARRIVES         # as the socket was registered for the handshake
         self._buffer: ReadBuffer | None = None
         self._start = self._end = 0     # the part of the buffer that is not split into frames yet
         self._rest = b""                # the same bytes, while there is no buffer
@@ -177,7 +179,7 @@ class Link:
 
     def _watch(self) -> None:
         """Make epoll watch for what this link waits for."""
-        wanted = select.EPOLLIN | (select.EPOLLOUT if self._queue else 0)
+        wanted = ARRIVES | (select.EPOLLOUT if self._queue else 0)
         if wanted != self._watched:
             self._watched = wanted
             self._epoll.modify(self.fd, wanted)
@@ -203,6 +205,13 @@ class Link:
         self._end += count
         self.has_received = True
         return self._split(buffer.readable, frames) or None
+
+    def read_on(self, frames: list[memoryview], spare: list[ReadBuffer]) -> bool | None:
+        """Do the same, into memory of its own: what was read before is not used yet."""
+        if self._buffer is not None:
+            self._rest = bytes(self._buffer.readable[self._start:self._end])
+            self._buffer = None
+        return self.read(frames, spare)
 
     def _make_room(self, spare: list[ReadBuffer]) -> ReadBuffer:
         """Return a buffer that begins with the incomplete frame, if there is one."""

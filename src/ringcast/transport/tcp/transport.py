@@ -51,7 +51,7 @@ from ringcast.transport.lifetime import RefCountedTransport, handover, spin_time
 from ringcast.transport.tcp import liveness
 from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing
 from ringcast.transport.tcp.handshaking import Agreement, Handshaking
-from ringcast.transport.tcp.link import Link, Piece, ReadBuffer
+from ringcast.transport.tcp.link import ENDED, Link, Piece, ReadBuffer
 from ringcast.transport.tcp.listening import listen
 
 if TYPE_CHECKING:
@@ -421,12 +421,19 @@ class TcpTransport(RefCountedTransport):
 
     def _on_link_event(self, link: Link, events: int, frames: list[memoryview]) -> None:
         if events & ~select.EPOLLOUT:
-            self._read(link, frames)
+            self._read(link, frames, bool(events & ENDED))
         if events & select.EPOLLOUT:
             link.flush()
 
-    def _read(self, link: Link, frames: list[memoryview]) -> None:
+    def _read(self, link: Link, frames: list[memoryview], has_ended: bool) -> None:
+        """Read a buffer full; if the peer has ended the connection, all that is left of
+        it. Else the end would be noticed many turns later, and until then what the peer
+        sent before it died would show that it lives."""
         well = link.read(frames, self._spare)
+        while well and has_ended and not link.is_drained:
+            well = link.read_on(frames, self._spare)
+        if well and has_ended:
+            well = link.read_on(frames, self._spare)    # the end itself
         if link not in self._buffered:
             self._buffered.append(link)
         if link.has_received:
