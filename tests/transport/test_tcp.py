@@ -2,6 +2,7 @@
 and polls until what it waits for is there."""
 
 import errno
+import fcntl
 import gc
 import itertools
 import os
@@ -12,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -528,6 +530,22 @@ def test_the_end_of_a_link_is_noticed_in_one_poll_with_all_that_came_before(
     peer.socket.close()
     a.step()
     assert a.payloads(2) == payloads and a.count("links") == 0
+
+
+def test_a_megabyte_waits_for_a_member_that_does_not_poll(member):
+    """The system would give a connection 64 KB at first, and more only if its reader
+    asks often. A member whose turns are far apart would get so much in each."""
+    a, b = member(1), member(2)
+    run(a, b, until=all_linked(a, b))
+    for _ in range(80):
+        b.put(bytes(60_000), 1)
+
+    def unread():
+        waits = fcntl.ioctl(a.transport._links[2].socket, termios.FIONREAD, bytes(4))
+        return int.from_bytes(waits, sys.byteorder)
+
+    run(b, until=lambda: unread() > 1 << 20)
+    assert not a.payloads()
 
 
 def test_a_dialer_that_dies_after_any_byte_leaves_no_torn_datagram(member, handmade, passive):

@@ -1,5 +1,4 @@
-"""Sockets that are not connected yet: a member listens on the first free port of its
-range.
+"""Sockets and their buffers: a member listens on the first free port of its range.
 
 The sockets do not block. The sizes of their buffers are set before anybody connects,
 because the window scale of a TCP connection depends on them and is agreed when the
@@ -11,6 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 
 from ringcast.transport.ipv4 import no_permission, no_such_interface, os_errors_as
 
@@ -26,6 +26,17 @@ def open_socket(buffers: Mapping[int, int]) -> socket.socket:
         if size:
             made.setsockopt(socket.SOL_SOCKET, option, size)
     return made
+
+
+def widen(connection: socket.socket, size: int) -> None:
+    """Have the kernel take `size` bytes that are not read yet, or more, as it adapts
+    the size. Left alone, it begins with 64 KB and adapts them to who reads quickly: a
+    member on a busy machine, whose turns are far apart, would get so much in each and
+    no more. (SO_RCVBUF would end the adapting, and is bounded by what the system
+    permits.)"""
+    with suppress(OSError):                             # if the connection has broken already
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)      # grows the buffer
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
 def listen(interface: str, port: int, port_range: int, buffers: Mapping[int, int]) -> socket.socket:

@@ -51,8 +51,8 @@ from ringcast.transport.lifetime import RefCountedTransport, handover, spin_time
 from ringcast.transport.tcp import liveness
 from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing
 from ringcast.transport.tcp.handshaking import Agreement, Handshaking
-from ringcast.transport.tcp.link import ENDED, Link, Piece, ReadBuffer
-from ringcast.transport.tcp.listening import listen
+from ringcast.transport.tcp.link import ENDED, READ, Link, Piece, ReadBuffer
+from ringcast.transport.tcp.listening import listen, widen
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 EVENTS = 64         # handled between two readings of the clock; epoll takes turns among the ready
 EXACT = 10 * MILLISECOND                # shorter sleeps end on time
 LONGEST = 1_000_000 * MILLISECOND       # sleep, which is as good as for ever
+UNREAD = 4 * READ                       # bytes that may wait in the kernel for a late turn
 KIND_AT = 3                             # where the kind is in a datagram
 
 
@@ -509,6 +510,7 @@ class TcpTransport(RefCountedTransport):
         peer.numbers.establish(agreement.number)
         peer.host = agreement.host
         peer.link = link = self._new_connection(agreement)
+        widen(link.socket, UNREAD)
         self._links = {**self._links, link.peer: link}
         if agreement.dialed is not None and self._control:
             self._dialing.want_control(link.peer, agreement.dialed)
