@@ -62,10 +62,11 @@ def test_a_sender_does_not_pass_the_polling_thread_that_waits_for_the_turn():
     waits, asked = threading.Event(), threading.Event()
 
     def before_turn(is_held):
-        if threading.current_thread() is not polling:
-            return asked.set() if waits.is_set() else None
-        waits.set()
-        assert asked.wait(60)
+        if threading.current_thread() is polling:
+            waits.set()
+            assert asked.wait(60)
+        elif waits.is_set():
+            asked.set()
 
     driver.turn = Lock(before_turn)
     driver._gate = Lock(lambda is_held: asked.set() if is_held else None)

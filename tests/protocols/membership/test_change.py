@@ -1,6 +1,7 @@
 """One view change, as its coordinator decides it; and what members do that others must
 not take for the whole truth."""
 
+import pytest
 from membership_world import MS, World
 from msgspec.structs import replace
 
@@ -142,6 +143,20 @@ def test_one_whose_datagram_is_refused_is_probed_before_it_is_suspected():
         assert not node.layer.detection.silent and node.layer.detection.num_probes == 1
     world.run(1000)
     assert num_views(world) == {1}
+
+
+@pytest.mark.parametrize("events", ["refused, told", "told, refused"])
+def test_a_refusal_is_enough_where_another_member_suspects_the_same(events):
+    """Neither of the two alone is."""
+    world = formed("ABC")
+    witness, other = world["A"], world["B"].address.incarnation
+    for event in events.split(", "):
+        assert not witness.layer.detection.silent
+        if event == "refused":
+            witness.stack.refused([other], world.now)
+        else:
+            witness.layer.detection.take(world["C"].address.incarnation, [other], world.now)
+    assert witness.layer.detection.silent == {other}
 
 
 def test_one_whose_connection_breaks_and_is_made_again_is_suspected_by_nobody():

@@ -134,7 +134,8 @@ class Detection:
         if member not in self.layer.members or member in self.silent:
             return
         probing = self.probing.get(member)
-        if probing is not None and probing.is_refused and probing.left < PROBES_REFUSED:
+        is_refused = probing is not None and probing.is_refused and probing.left < PROBES_REFUSED
+        if is_refused or any(member in silent for silent in self.reports.values()):
             self._suspect(member, now)
         elif probing is None or not probing.is_refused:
             self.probing[member] = Probing(PROBES_REFUSED, now, REFUSED_PAUSE, True)
@@ -145,6 +146,8 @@ class Detection:
         suspects = set(silent) & self.layer.members.keys()
         for member in suspects - self.reports.get(sender, set()):
             self._notice("suspects", sender, member, "it says so")
+            if member in self.probing and self.probing[member].is_refused:
+                self._suspect(member, now)
             self._begin_to_probe(member, PROBES_REFUSED, REFUSED_PAUSE, now)
         self.reports[sender], self.said[sender] = suspects, now
         self._probe(now)
