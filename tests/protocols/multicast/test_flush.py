@@ -812,6 +812,33 @@ def test_a_fetch_that_is_lost_is_sent_again(protocol):
     assert a.got(c) == numbered("C", 1, 20) and network.num_sent(FETCH) == 3
 
 
+def test_what_comes_late_over_a_connection_is_fetched_once():
+    """Under load the answer waits behind messages."""
+    network, membership, a, b, c = group("nakack2-tcp")
+    network.dropped = lose_from(c, DATA, REPEAT, to=[a])
+    c.send(*numbered("C", 1, 20))
+    network.run(2)
+    network.delay = 40, 40
+    membership.change([a, b])
+    membership.settle([a, b])
+    network.rest()
+    assert a.got(c) == numbered("C", 1, 20) and network.num_sent(FETCH) == 1
+    assert b.multicast.counters.held_sent == 20
+
+
+def test_over_a_connection_the_next_holder_is_asked_at_once():
+    network, membership, a, b, c, d = group("nakack2-tcp", "ABCD")
+    network.dropped = lose_from(d, DATA, REPEAT, to=[a])
+    d.send(*numbered("D", 1, 20))
+    network.run(2)
+    network.dropped = lambda source, dest, kind: kind == FETCH
+    membership.change([a, b, c])
+    network.dropped = lambda source, dest, kind: False
+    membership.change([a, c])
+    network.run(3)
+    assert a.got(d) == numbered("D", 1, 20)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_holder_that_dies_is_replaced_by_the_next(protocol):
     network, membership, a, b, c, d = group(protocol, "ABCD")

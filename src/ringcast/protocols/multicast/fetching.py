@@ -5,6 +5,10 @@ the one that has the next part (keeping.py). HELD brings it: the messages as the
 sender sent them, with the sender's incarnation in front. What the sender itself has
 sent and comes late counts as well. A holder answers as fast as the pace allows, with no
 more than was asked for (retransmission.py).
+
+Over a connection an answer is not lost, but under load it waits behind messages, for a
+second and more. So all that is missing is asked for at once, and again only if nothing
+comes for STALLED scans, and ever more rarely.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,8 +21,8 @@ from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast.kinds import Kind
 from ringcast.protocols.multicast.windows import Departed
-from ringcast.protocols.retransmission import Pace, Requests, clipped, requests
-from ringcast.protocols.seqnos import MODULUS, Range, count, earlier, precedes
+from ringcast.protocols.retransmission import MAX_RANGES, Pace, Requests, clipped, requests
+from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant, Packet
 
@@ -74,12 +78,21 @@ class Fetching:
             if gone.is_complete:
                 continue
             holder, end = gone.source()
-            missing = [(first, earlier(last, end)) for first, last in gone.gaps.scan(gone.ring)
+            gaps = self._gaps_of(gone, holder, end) if layer.lossless else (
+                gone.gaps.scan(gone.ring))
+            missing = [(first, earlier(last, end)) for first, last in gaps
                        if not precedes(end, first)]
             for ranges in requests(missing, layer.config.max_datagram):
                 layer.counters.fetches_sent += 1
                 layer.counters.num_missing_asked += count(ranges)
                 layer.send_control(FETCH, Fetch(origin, ranges), holder, now)
+
+    def _gaps_of(self, gone: Departed, holder: int, end: Seqno) -> list[Range]:
+        """Return what to ask for now over a connection: all, if somebody else has it
+        than when we asked last, or if nothing comes."""
+        is_known, gone.asked = gone.asked == (holder, end), (holder, end)
+        stalls = gone.stalled.stalls((holder, end, gone.ring.num_missing))
+        return [] if is_known and not stalls else gone.ring.missing(MAX_RANGES, end)
 
     def note(self, member: int, fetch: Fetch) -> bool:
         """Note what a member misses, clipped to what we have. Return False if it makes

@@ -4,14 +4,16 @@ A window opens where the members have agreed that its sender's stream begins for
 ends where they agree that it ends, when its sender is gone (flush.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ringcast.protocols.incoming import Incoming
 from ringcast.protocols.multicast.keeping import Part, next_part
+from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import Seqno, earlier, precedes
 from ringcast.stack import Instant
 
 MOST_DEPARTED = 4       # streams of departed senders that are held; more in large groups
+STALLED = 32            # scans in which nothing came over a connection that was asked for there
 
 
 @dataclass(slots=True)
@@ -49,6 +51,9 @@ class Departed(ReceiveWindow):
     whole: Seqno | None = None          # the end of the last whole message, once delivered
     is_held: bool = True                # others may ask for it
     is_skipped: bool = False            # our application was not shown the view with its sender
+    # Over a connection: whom we asked last, and up to where; and scans without an answer.
+    asked: tuple[int, Seqno] = (0, 0)
+    stalled: Backoff = field(default_factory=lambda: Backoff(STALLED))
 
     @property
     def is_complete(self) -> bool:
