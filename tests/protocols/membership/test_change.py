@@ -159,6 +159,24 @@ def test_a_refusal_is_enough_where_another_member_suspects_the_same(events):
     assert witness.layer.detection.silent == {other}
 
 
+def test_what_comes_late_of_a_dead_member_does_not_keep_it_in_the_view():
+    """It waited in a socket, and whoever reads it believes that the member lives. The
+    others repeat that they suspect it, and suspect_timeout is not waited for."""
+    world = formed("ABCDE")
+    *rest, dead = (world[name] for name in world["A"].view.names)
+    dead.crash()
+    for node in rest[:2]:
+        for _ in range(2):
+            node.stack.refused([dead.address.incarnation], world.now)
+        node.end_turn()
+    for _ in range(30):
+        world.run(1)
+        for node in rest[2:]:
+            node.layer.detection.hear([dead.address.incarnation], world.now)
+    world.run(370)
+    assert all(dead.address not in node.view for node in rest)
+
+
 def test_one_whose_connection_breaks_and_is_made_again_is_suspected_by_nobody():
     world = formed("AB")
     witness, other = world["A"], world["B"].address.incarnation

@@ -142,10 +142,13 @@ class Detection:
             self._probe(now)
 
     def take(self, sender: int, silent: Collection[int], now: Instant) -> None:
-        """Note whom another member suspects, and look for ourselves."""
+        """Note whom another member suspects, and look for ourselves; again, if it is said
+        again: what a member sent before it died may have come only now, and ended our
+        probes."""
         suspects = set(silent) & self.layer.members.keys()
-        for member in suspects - self.reports.get(sender, set()):
-            self._notice("suspects", sender, member, "it says so")
+        for member in suspects:
+            if member not in self.reports.get(sender, ()):
+                self._notice("suspects", sender, member, "it says so")
             if member in self.probing and self.probing[member].is_refused:
                 self._suspect(member, now)
             self._begin_to_probe(member, PROBES_REFUSED, REFUSED_PAUSE, now)
