@@ -143,6 +143,7 @@ def test_one_whose_datagram_is_refused_is_probed_before_it_is_suspected():
         assert not node.layer.detection.silent and node.layer.detection.num_probes == 1
     world.run(1000)
     assert num_views(world) == {1}
+    assert {node.layer.detection.num_probes for node in world.nodes.values()} == {1}
 
 
 @pytest.mark.parametrize("events", ["refused, told", "told, refused"])
@@ -174,6 +175,22 @@ def test_what_comes_late_of_a_dead_member_does_not_keep_it_in_the_view():
         for node in rest[2:]:
             node.layer.detection.hear([dead.address.incarnation], world.now)
     world.run(370)
+    assert all(dead.address not in node.view for node in rest)
+
+
+def test_what_comes_late_of_a_dead_member_does_not_hide_that_it_refused():
+    """The system may refuse no more: Linux sends one refusal a second."""
+    world = formed("ABCDE")
+    *rest, dead = (world[name] for name in world["A"].view.names)
+    dead.crash()
+    for node in rest:
+        node.stack.refused([dead.address.incarnation], world.now)
+        node.end_turn()
+    for _ in range(30):
+        world.run(1)
+        for node in rest:
+            node.layer.detection.hear([dead.address.incarnation], world.now)
+    world.run(90)
     assert all(dead.address not in node.view for node in rest)
 
 

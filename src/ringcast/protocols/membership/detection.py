@@ -79,6 +79,7 @@ class Detection:
         self.inside: dict[int, Instant] = {}            # when each said last that it has our view
         self.outside: set[int] = set()                  # ... and those who have not for long
         self.probing: dict[int, Probing] = {}
+        self.refusing: set[int] = set()                 # that were refused, and have not answered
         self.silent: set[int] = set()                   # members that we suspect
         self.reports: dict[int, set[int]] = {}          # whom others suspect ...
         self.said: dict[int, Instant] = {}              # ... and when each of them said so last
@@ -103,6 +104,7 @@ class Detection:
         self.probing = {member: probing for member, probing in self.probing.items()
                         if member in self.watched}
         self.silent &= self.watched
+        self.refusing &= self.watched
         self.reports, self.said = {}, {}
         self.alone = {}
         self.excluded &= set(members)
@@ -114,14 +116,24 @@ class Detection:
             self._tell(now)
 
     def hear(self, senders: Collection[int], now: Instant) -> None:
-        """Note that these members are alive."""
+        """Note that these members are alive. One that was refused may have died: what
+        comes of it may have waited in a socket. So it is probed again if no more
+        comes."""
         for sender in senders:
             if sender in self.watched:
                 self.heard[sender] = now
                 self.probing.pop(sender, None)
+                if sender in self.refusing:
+                    self.probing[sender] = Probing(PROBES_REFUSED, now + REFUSED_PAUSE,
+                                                   REFUSED_PAUSE)
                 if sender in self.silent:
                     self.silent.discard(sender)
                     self._tell(now)
+
+    def answer(self, member: int) -> None:
+        """Note that a member is there now: it answers, or it made a connection."""
+        self.refusing.discard(member)
+        self.probing.pop(member, None)
 
     def hear_inside(self, member: int, now: Instant) -> None:
         """Note that a member has our view."""
@@ -133,6 +145,7 @@ class Detection:
         """Note that a datagram or a dial to a member was refused."""
         if member not in self.layer.members or member in self.silent:
             return
+        self.refusing |= {member} & self.watched
         probing = self.probing.get(member)
         is_refused = probing is not None and probing.is_refused and probing.left < PROBES_REFUSED
         if is_refused or any(member in silent for silent in self.reports.values()):
@@ -149,7 +162,7 @@ class Detection:
         for member in suspects:
             if member not in self.reports.get(sender, ()):
                 self._notice("suspects", sender, member, "it says so")
-            if member in self.probing and self.probing[member].is_refused:
+            if member in self.refusing - self.silent:
                 self._suspect(member, now)
             self._begin_to_probe(member, PROBES_REFUSED, REFUSED_PAUSE, now)
         self.reports[sender], self.said[sender] = suspects, now
@@ -260,6 +273,7 @@ class Detection:
         self.heard = dict.fromkeys(self.watched, now)
         self._listen_anew(now)
         self.probing.clear()
+        self.refusing.clear()
         self.alone = {}
 
     def _listen_anew(self, now: Instant) -> None:

@@ -232,6 +232,7 @@ class Membership(Layer):
         know us. Do not form a group before it has spoken. It is alive: only its process
         can make a connection."""
         self.detection.hear([member], now)
+        self.detection.answer(member)
         self.detection.misname(self.rekeying.misnamed([member]))
         if self.is_open and self.install is None:
             self.meeting.discovery.changed = now
@@ -292,6 +293,7 @@ class Membership(Layer):
         if sender not in self.members:
             self.meeting.hear_stranger(sender, alive.view_id, now)
             return True
+        self.detection.answer(sender)
         self.settling.hear(alive)
         if alive.view_id == self.view_id:
             self.detection.hear_inside(sender, now)
