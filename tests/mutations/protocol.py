@@ -1233,6 +1233,13 @@ MUTATIONS = [
                   "memory_and_they_go_on_without_it[mcast-udp-False]"),
     Mutation("keep all parts", "Parts._keep_part", "while self.size > MOST_BYTES:", "while False:",
              test=FLOOD + "[mcast-udp-everything]"),
+    Mutation("the end of a link waits behind what came before", "TcpTransport._read",
+             "while well and has_ended and not link.is_drained:", "while False:",
+             test=TCP + "test_the_end_of_a_link_is_noticed_in_one_poll_with_all_that_came_before"),
+    Mutation("a sender passes the polling thread", "Driver.flush",
+             "with self._gate:", "if True:",
+             test="tests/test_driver.py::test_a_sender_does_not_pass_the_polling_thread_that_waits_"
+                  "for_the_turn"),
     Mutation("accept as many connections as come", "Handshaking._make_room",
              "if len(accepted) < MOST_HANDSHAKES:", "if True:",
              test=TCP + "test_many_connections_that_never_speak_do_not_keep_members_from_linking"),

@@ -162,6 +162,23 @@ def test_twelve_members_under_load_change_their_view_in_20_ms(stack):
     assert group.formed("ABCDEFGHIJKL")         # L is back
 
 
+@pytest.mark.parametrize("stack", ["mcast-tcp", "nakack2-tcp"])
+def test_no_round_nor_timer_of_a_view_change_takes_longer_than_2_ms(stack):
+    """What takes the rest of the 20 ms are messages in the buffers of connections."""
+    group = Group("ABCDEFGHIJKL", stack)
+    group.links.buffers = lambda: 0
+    group.start()
+    assert group.formed("ABCDEFGHIJKL")
+    group.checkers.note_cause()
+    for member in group.living():
+        member.producer.offer_all([bytes(100)] * 500)
+        member.request_turn()
+    group.run(5)
+    group["A"].exclude("L")
+    group.run(2)
+    assert all(any(len(view) == 11 for view in group[name].views[1:]) for name in "ABCDEFGHIJK")
+
+
 def test_a_member_that_is_restarted_under_its_name_is_a_new_one(group):
     former = group["C"].address
     group["C"].crash()

@@ -155,9 +155,9 @@ class Detection:
             self._probe(now)
 
     def take(self, sender: int, silent: Collection[int], now: Instant) -> None:
-        """Note whom another member suspects, and look for ourselves; again, if it is said
-        again: what a member sent before it died may have come only now, and ended our
-        probes."""
+        """Note whom another member suspects, and look for ourselves; again, if it is
+        said again: what a member sent before it died may have come only now, and ended
+        our probes."""
         suspects = set(silent) & self.layer.members.keys()
         for member in suspects:
             if member not in self.reports.get(sender, ()):

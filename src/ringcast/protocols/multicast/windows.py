@@ -51,7 +51,7 @@ class Departed(ReceiveWindow):
     whole: Seqno | None = None          # the end of the last whole message, once delivered
     is_held: bool = True                # others may ask for it
     is_skipped: bool = False            # our application was not shown the view with its sender
-    # Over a connection: whom we asked last, and up to where; and scans without an answer.
+    # Over a connection: whom we asked last, and up to where; scans without an answer.
     asked: tuple[int, Seqno] = (0, 0)
     stalled: Backoff = field(default_factory=lambda: Backoff(STALLED))
 
