@@ -108,6 +108,7 @@ LOSS = "tests/sim/test_loss.py::"
 CHANGE = "tests/protocols/membership/test_change.py::"
 DURABLE = "tests/sim/test_durable.py::"
 STATES = "tests/sim/test_state_transfer.py::"
+EXCUSES = DURABLE + "test_a_stream_that_was_given_up_excuses_no_other_one[mcast-udp]"
 PRIMARY = "tests/protocols/membership/test_primary.py::"
 THREATS = "tests/security/test_threats.py::"
 SEAL = "tests/security/test_seal.py::"
@@ -862,6 +863,15 @@ MUTATIONS = [
              test=DURABLE
              + "test_a_stream_goes_on_behind_a_large_message_that_was_acknowledged_in_part"
                "[mcast-udp]"),
+    Mutation("behind one gap no stream is fetched", "Keeping.owed",
+             "if next_part(each.parts, place)]",
+             "if not self.layer.counters.num_gone_undelivered and next_part(each.parts, place)]",
+             test=EXCUSES),
+    Mutation("who gave up one stream may lack all", "Lives.has_given_up",
+             "place is not None and had == sender.log.end_before(place)",
+             "any(name == receiver.name for name, _ in self.given_up)", test=EXCUSES),
+    Mutation("what was given up may end before its place", "Lives.has_given_up",
+             "had == sender.log.end_before(place)", "True", test=EXCUSES),
     # ------------------------------------------------------------------------------- state transfer
     Mutation("let nobody begin without a state", "StateTransfer.install",
              "elif not said.giver and said.place == install.id:", "elif False:", REPLICAS),

@@ -6,6 +6,7 @@ import pytest
 from ringcast import Digest
 from ringcast.protocols.membership.messages import LEAVE, Leave
 from ringcast.protocols.seqnos import MODULUS
+from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.runs.replay import replay
 from ringcast.sim.runs.run import simulate
@@ -342,6 +343,39 @@ def test_a_stream_has_no_hole_where_only_who_came_meanwhile_is_left(stack, lives
     play.run(2_000)
     play.cluster.settle(20_000)
     assert play.got(a, play["D"]) == (8 if lives else 0)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_stream_that_was_given_up_excuses_no_other_one(stack):
+    """Of A and B, who are dead, E has the end of one stream and all of the other."""
+    play = Play(stack, names="ABD")
+    a, b, d = play["A"], play["B"], play["D"]
+    a.offer(4, 10)
+    b.offer(2, 10)
+    play.run(100)
+    play.die("D")
+    a.offer(5, 10)
+    play.run(100)
+    play.cluster.start("E")
+    play.run(1_000)
+    a.offer(3, 10)
+    b.offer(4, 10)
+    play.run(100)
+    a.crash()
+    b.crash()
+    play.run(1_000)
+    play.come_back()
+    play.end()
+    back, lives = play["D"], play.cluster.checkers.lives
+    assert lives.given_up == {("D", a.incarnation): 4}
+    assert (play.got(a, d, back), play.got(b, d, back)) == (4, 6)
+    lives.last[back.incarnation, b.incarnation] = 2
+    with pytest.raises(Violation, match="^lost: D has B's messages up to 2; for E .* with 6, "):
+        lives.check()
+    lives.last[back.incarnation, b.incarnation] = 6
+    lives.last[back.incarnation, a.incarnation] = 3         # before the place of which it was told
+    with pytest.raises(Violation, match="^lost: D has A's messages up to 3; "):
+        lives.check()
 
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp", "nakack2-udp"])

@@ -61,6 +61,7 @@ class Checkers:
     def installed(self, member: "Member", view: View) -> None:
         """Check a view that the layers of a member install."""
         self.views.installed(member, view)
+        self.lives.installed(member, view)
 
     def viewed(self, member: "Member", view: View) -> None:
         """Check a view that an application is shown, the last one of its `views`."""

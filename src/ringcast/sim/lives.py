@@ -11,6 +11,10 @@ A large message is the exception. Its fragments may have to be acknowledged befo
 whole, because its sender has no room for the rest. If the receiver dies just then, the
 message is lost.
 
+A stream may also be given up: of a sender that departed, if the application was too
+slow for it; or if only those are left who came later, and have what follows a gap. Then
+it ends for the member where it stood. All other streams are owed all the same.
+
 All this is owed only as long as it was waited for: an operator may have excluded it in
 one part of the group, or its absence may have run out.
 """
@@ -18,8 +22,8 @@ one part of the group, or its absence may have run out.
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, precedes
-from ringcast.protocols.stream import Stream
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -35,6 +39,9 @@ class Lives:
         self.last: dict[tuple[int, int], Seqno] = {}    # given, by receiver and sender
         # The view in which a name was given the last message of a sender.
         self.since: dict[tuple[str, int], int] = {}
+        # Where a stream was given up for a name, by the name and the sender.
+        self.given_up: dict[tuple[str, int], Seqno] = {}
+        self._num_given_up: dict[int, int] = {}     # messages, as each receiver counts them
 
     def had(self, receiver: "Member", sender: "Member") -> Seqno | None:
         """Return up to where a member and its earlier lives have a stream."""
@@ -91,8 +98,8 @@ class Lives:
         """Return whether anybody who lives has a message of a sender. It is gone with
         the last who was there when it came."""
         others = (other for other in self.checkers.cluster.living() if other is not receiver)
-        return sender.alive or any(precedes(stream.ring.low, seqno)
-                                   for stream in streams_of(others, sender))
+        return sender.alive or any(precedes(window.ring.low, seqno)
+                                   for window in windows_of(others, sender))
 
     def _was_awaited(self, name: str, sender: "Member", history: list[View]) -> bool:
         """Return whether a name was a member or absent in all of these views, since it
@@ -100,6 +107,35 @@ class Lives:
         since = self.since.get((name, sender.incarnation), 0)
         return all(name in view.names or is_absent(name, view)
                    for view in history if view.id >= since)
+
+    # -------------------------------------------------------------------------------- on giving up
+
+    def installed(self, member: "Member", view: View) -> None:
+        """Note which streams a member has given up with a view, and where, if it counts
+        that it has. It tells its application, now or later, that they end there; or
+        somebody else has only what comes behind a gap."""
+        counted = member.multicast.counters.num_gone_undelivered
+        if counted == self._num_given_up.get(member.incarnation, 0):
+            return
+        self._num_given_up[member.incarnation] = counted
+        flushing, incarnations = member.multicast.flushing, self.checkers.cluster.incarnations
+        told = flushing.given_up | {address: seqno for each in member.stack.effects.views
+                                    for address, seqno in each.departed.items()}
+        given_up = {address: place for address, place in told.items()
+                    if any(precedes(place, each.departed.get(address, place))
+                           for each in self.checkers.views.history(member))}
+        others = [incarnations[address.incarnation] for address in view.members
+                  if address != member.address]
+        given_up |= {address: place for address, place in flushing.keeping.places.items()
+                     if has_gap(windows_of(others, incarnations[address.incarnation]), place)}
+        for address, place in given_up.items():
+            self.given_up[member.name, address.incarnation] = place
+
+    def has_given_up(self, receiver: "Member", sender: "Member", had: Seqno | None) -> bool:
+        """Return whether a stream was given up where a member, or an earlier life, has
+        come to."""
+        place = self.given_up.get((receiver.name, sender.incarnation))
+        return place is not None and had == sender.log.end_before(place)
 
     # ------------------------------------------------------------------------------------ on purges
 
@@ -132,8 +168,9 @@ class Lives:
         end = sender.log.end_of((had + 1) % MODULUS)
         lives = (each for each in self.checkers.cluster.incarnations.values()
                  if each.name == receiver.name)
-        return end if any(precedes(had, stream.finished) and precedes(stream.finished, end)
-                          for stream in streams_of(lives, sender)) else had
+        return end if any(precedes(had, finished) and precedes(finished, end)
+                          for finished in (window.stream.finished for window
+                                           in windows_of(lives, sender))) else had
 
     def _check_departed(self, receiver: "Member", other: "Member") -> None:
         """Check this against where the streams ended for another member, or for itself.
@@ -153,7 +190,7 @@ class Lives:
                     continue
                 had = self._without_part(receiver, sender, had)
                 if (precedes(had, sender.log.end_before(earlier(cut, given)))
-                        and not has_given_up(receiver)
+                        and not self.has_given_up(receiver, sender, had)
                         and self._was_awaited(receiver.name, sender, history)
                         and self._was_awaited(receiver.name, sender,
                                               self.checkers.views.history(sender))):
@@ -163,22 +200,22 @@ class Lives:
                                 "always a member or absent")
 
 
-def streams_of(members: Iterable["Member"], sender: "Member") -> Iterator[Stream]:
-    """Yield the stream of a sender in each of these members that has it."""
+def windows_of(members: Iterable["Member"], sender: "Member") -> Iterator[ReceiveWindow]:
+    """Yield the window of a sender in each of these members that has it."""
     for member in members:
         window = (member.multicast.flushing.departed.get(sender.incarnation)
                   or member.multicast.windows.get(sender.incarnation))
         if window is not None:
-            yield window.stream
+            yield window
+
+
+def has_gap(windows: Iterable[ReceiveWindow], place: Seqno) -> bool:
+    """Return whether some of these windows have messages behind a place, but none has
+    those that follow it."""
+    behind = [window.ring.low for window in windows if precedes(place, window.come_up_to)]
+    return bool(behind) and all(precedes(place, low) for low in behind)
 
 
 def is_absent(name: str, view: View) -> bool:
     """Return whether a view says that a name is absent."""
     return any(address.name == name for address in view.absent)
-
-
-def has_given_up(member: "Member") -> bool:
-    """Return whether a member, or an earlier life, was too slow for the streams of
-    departed senders, or was told only of what comes behind a gap."""
-    return any(each.multicast.counters.num_gone_undelivered
-               for each in member.cluster.incarnations.values() if each.name == member.name)

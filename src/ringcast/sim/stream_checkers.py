@@ -111,7 +111,7 @@ class StreamCheckers:
                                        f"up to {said}")
         known = self._ends.setdefault((*step, address.incarnation), [])
         for other in known:
-            if not end.agrees(other) and self._went_together(step[0], end, other):
+            if not end.agrees(other) and self._went_together(sender, step[0], end, other):
                 self.violated("synchrony", f"{member.name} goes to {view} with {sender.name}'s "
                                            f"messages up to {end.last}; {other.member.name} went "
                                            f"the same way with those up to {other.last}")
@@ -127,15 +127,14 @@ class StreamCheckers:
         begin = None if cut is None else later_of(places_behind(sender, cut)[-1], place.before)
         return None if begin is None else End(member, view.id, begin, is_given=False)
 
-    def _went_together(self, since: int, one: End, other: End) -> bool:
+    def _went_together(self, sender: "Member", since: int, one: End, other: End) -> bool:
         """Return whether one of two members observes, and the layers of both have
         installed the same views, up to the later one of those that their applications
         were shown. What a slow application gave up was lost for it alone."""
         last = max(one.view_id, other.view_id)
         ways = [self.checkers.way(each.member, since, last) for each in (one, other)]
         return ways[0] == ways[1] and (one.member.observes or other.member.observes) and not any(
-            each.member.multicast.counters.num_gone_undelivered for each in (one, other)
-            if not each.member.observes)
+            self.lives.has_given_up(each.member, sender, each.last) for each in (one, other))
 
     def _check_cut(self, member: "Member", address: Address, before: View, view: View) -> None:
         """Check that an application is in the stream of a sender where all are that go
@@ -151,7 +150,8 @@ class StreamCheckers:
             had = place.before
             self._waiting.append(lambda: self._is_same_cut(what, sender, met, cut, said, had))
             return
-        known = self._cuts.setdefault(cut, place.last)
+        is_given_up = self.lives.has_given_up(member, sender, place.last)
+        known = place.last if is_given_up else self._cuts.setdefault(cut, place.last)
         if known != place.last:
             self.violated("synchrony", f"{what} up to {place.last}; others did with those up to "
                                        f"{known}")
