@@ -151,6 +151,19 @@ KEPT_SETTINGS = [
               burst=0, duplicate=0, reorder=0, corrupt=0, truncate=0, mtu=0, crashes=0,
               partitions=0, pauses=0, slow=0, exclusions=0, leaves=0, jumps=0, durable=0,
               options={"min_members": 3}), 126),
+    # No fault: the parts of a state waited for acks, and the bound did not count them.
+    (Settings(stack="nakack2-udp", members=3, observers=1, crashes=4, loss=0.2, unicast=0,
+              messages=20, durable=0, duration=0.5, mtu=1500,
+              options={"capacity": 1, "ack_min_interval": 50, "ack_max_interval": 100,
+                       "ack_threshold": 100, "max_bundle_size": 512, "conn_close_timeout": 50,
+                       "heartbeat_interval": 10, "suspect_timeout": 100, "xmit_interval": 3}),
+     895005),
+    # No fault: a durable member left alone in its view, so all others waited for it.
+    (Settings(stack="nakack2-udp", members=4, durable=2, slow=8, exclusions=6, crashes=6,
+              partitions=4, unicast=0, messages=200, duration=2, threads=0, loss=0.1), 895261),
+    # No fault: a member was told that it gives up a stream whose sender had gone twice.
+    (Settings(members=4, durable=2, slow=8, exclusions=6, crashes=6, partitions=4, unicast=0,
+              messages=200, duration=2, threads=0, loss=0.1), 895222),
 ]
 
 

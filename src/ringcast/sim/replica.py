@@ -27,6 +27,7 @@ from ringcast.view import View
 if TYPE_CHECKING:
     from ringcast.sim.member import Member
 
+MOST_STATE = 201_000        # bytes of a state at most: of its padding, and of the rest
 ROLES = {"both": (NEEDS, True), "takes": (NEEDS, False), "gives": (HAS, True)}
 
 

@@ -25,6 +25,7 @@ from ringcast.sim.cluster import Cluster
 from ringcast.sim.links import AGAIN as LINK_AGAIN
 from ringcast.sim.member import Member
 from ringcast.sim.network import MS, Network
+from ringcast.sim.replica import MOST_STATE
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.end_checks import check_ends
 from ringcast.sim.runs.faults import LONG_ABSENCE
@@ -278,6 +279,9 @@ class Run:
             for name in sorted(member.view_filter.hidden):
                 member.show(name)
             member.request_turn()
+        for member in cluster.living():         # it may leave alone, and the others wait for it
+            if member.endpoint.leaving is not None and self._is_awaited(member):
+                member.crash()
         for member in [member for member in cluster.members.values() if not member.alive]:
             if self._comes_back(member) or not cluster.living():
                 self._restart(member, resumes=True, moves=False)
@@ -298,11 +302,13 @@ class Run:
         self._drain()
 
     def _comes_back(self, member: Member) -> bool:
-        """Return whether a member that is dead in the end comes back: also one that is
-        waited for longer than the run lasts."""
-        is_awaited = self.plan.starts[member.name].durable and (
-            self.config.absence >= LONG_ABSENCE)
-        return is_awaited or self.plan.comebacks[member.name]
+        """Return whether a member that is dead in the end comes back."""
+        return self._is_awaited(member) or self.plan.comebacks[member.name]
+
+    def _is_awaited(self, member: Member) -> bool:
+        """Return whether others wait for a member that is dead longer than the run
+        lasts."""
+        return self.plan.starts[member.name].durable and self.config.absence >= LONG_ABSENCE
 
     def _restore_quorum(self) -> None:
         """Wait until all that live have one view. If it is not primary, because the
@@ -360,8 +366,8 @@ class Run:
         """Check that all that is owed happens within the stated time. Once all have one
         view, they need no more time to agree."""
         cluster, began, step = self.cluster, self.cluster.now, self._interval()
-        view, bound = None, self._bound(step)
-        end = by = max(began, cluster.network.busy_until()) + bound + self._agreement()
+        view, agreed_by = None, max(began, cluster.network.busy_until()) + self._agreement()
+        by = agreed_by + self._bound(step)
         while (owed := cluster.owed()) is not None:
             if cluster.now >= by:
                 cluster.checkers.violated("liveness", f"{owed}, {(cluster.now - began) / MS:.0f} "
@@ -369,7 +375,8 @@ class Run:
             self._advance(cluster.now + step)
             now = cluster.living()[0].view_filter.whole if self._has_one_view() else None
             if now != view:
-                view, by = now, end if now is None else min(end, cluster.now + bound)
+                view, began_by = now, agreed_by if now is None else min(agreed_by, cluster.now)
+                by = began_by + self._bound(step)
 
     def _bound(self, step: int) -> int:
         """Return the time in which all that is owed must happen in one view. `step` is
@@ -380,15 +387,18 @@ class Run:
 
     def _unicast_bound(self, step: int) -> int:
         """Return the time that connections may take in addition: those with dead
-        members must fail, and each message may wait for an ack."""
-        config = self.config
+        members must fail, and each message, or part of a state, may wait for an ack."""
+        config, living = self.config, self.cluster.living()
         share = min(config.max_bytes, self.plan.socket_bytes // 2 // len(self.plan.names)) // 4
+        replicas = [member.replica for member in living if member.replica is not None]
+        num_without = sum(replica.transfer.is_holding for replica in replicas)
+        sizes = [(len(payload), member) for member in living
+                 for log in member.producer.unicast_logs.values() for payload, _ in log.backlog]
+        sizes += [(MOST_STATE, replica.member) for replica in replicas] * num_without
         waiting = 0
-        for log in [log for member in self.cluster.living()
-                    for log in member.producer.unicast_logs.values()]:
-            for payload, _ in log.backlog:
-                fragments = 1 + len(payload) // (config.max_bundle_size // 2)
-                waiting += 1 + fragments // config.capacity + len(payload) // max(1, share)
+        for size, sender in sizes:
+            fragments = 1 + size // (sender.config.max_bundle_size // 2)
+            waiting += 1 + fragments // config.capacity + size // max(1, share)
         acks = nanoseconds(config.ack_min_interval + config.ack_max_interval
                             + config.sync_min_interval)
         return (2 * nanoseconds(config.conn_close_timeout)
