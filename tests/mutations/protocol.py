@@ -279,6 +279,12 @@ MUTATIONS = [
              "change.members - change.observers", "change.members",
              test=OBSERVERS + "test_a_view_is_settled_without_the_word_of_an_observer"),
     # ------------------------------------------------------------------------------- retransmission
+    Mutation("large messages that are kept leave room for no other one", "Multicast.__init__",
+             "max(room * config.max_bytes, config.max_datagram)", "room * config.max_bytes",
+             test=LOSS + "test_messages_larger_than_the_window_wait_for_no_timer[mcast-udp]"),
+    Mutation("tell LOW however many bytes are kept", "Mcast._owes_much",
+             "KEPT_LOWS * self.announcing.freed > ring.max_bytes", "False",
+             test=LOSS + "test_messages_larger_than_the_window_wait_for_no_timer[mcast-udp]"),
     Mutation("never ask for what is missing", "GapLooks.ask",
              "in requests(missing, layer.config.max_datagram):", "in ():"),
     Mutation("never ask again", "Gaps.scan",

@@ -40,3 +40,16 @@ def test_nobody_waits_for_a_member_that_takes_no_messages(stack, offset):
     group["A"].offer(100, 10)
     group.settle(1_000)
     assert group["A"].multicast.unacked() == 0
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"])
+def test_messages_larger_than_the_window_wait_for_no_timer(stack):
+    """Others keep each one until they hear LOW. A message may overtake that."""
+    group = FormingGroup("ABC", stack, network=Network(delay=(50_000, 200_000)), max_bytes=2000,
+                         xmit_interval=100).start()
+    group.settle()
+    group["A"].offer(50, 8000)
+    group.run(100)                              # 2 ms for each
+    assert group.owed() is None
+    requests = [member.multicast.counters.xmit_reqs_sent for member in group.living()]
+    assert requests == [0, 0, 0]

@@ -36,6 +36,7 @@ class Announcing:
         self.layer = layer
         self.backoff = Backoff()
         self.told_low = layer.send_window.ring.low      # in the last HIGHEST to all
+        self.freed = 0                                  # bytes of our messages, since then
 
     def announce(self, now: Instant) -> None:
         """Repeat HIGHEST for those who may not have got it, with a backoff while
@@ -48,7 +49,7 @@ class Announcing:
 
     def tell(self, now: Instant) -> None:
         """Send HIGHEST to all."""
-        self.told_low = self.layer.send_window.ring.low
+        self.told_low, self.freed = self.layer.send_window.ring.low, 0
         self.layer.send_control(HIGHEST, self.highest(self.layer.view_id), EVERYONE, now)
 
     def highest(self, view_id: int) -> Highest:

@@ -97,10 +97,11 @@ class Multicast(Rules):
         self.receiving = receiving
         self.budget = budget
         self.interval = nanoseconds(config.xmit_interval)
-        # What a receive window holds, in messages and bytes.
+        # What a receive window holds, in messages and bytes. Beside the largest
+        # message, which is kept for others, the next one must find room.
         room = ROOM if self.observing is None else OBSERVERS_ROOM
         self.receive_capacity = room * config.capacity
-        self.receive_bytes = room * config.max_bytes
+        self.receive_bytes = max(room * config.max_bytes, config.max_datagram)
         window = self.make_window(offset, config.capacity, config.max_bytes)
         self.send_window = SendWindow(window, bundle=config.max_bundle_size,
                                       datagram=config.max_datagram)

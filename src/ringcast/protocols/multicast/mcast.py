@@ -176,7 +176,9 @@ class Mcast(Multicast):
         if not self.receiving:                          # stable() stops at HD, which nobody moves
             ring.remove_many(nullify=False)
         if minimum is not None:
+            held = ring.nbytes
             self.free_sent(minimum)
+            self.announcing.freed += max(0, held - ring.nbytes)     # meanwhile more may be sent
 
     def received(self, now: Instant) -> None:
         """Also tell LOW, at once if it has risen by a good part of a window."""
@@ -186,13 +188,11 @@ class Mcast(Multicast):
 
     def _owes_much(self) -> bool:
         """Return whether LOW has risen by 1 / KEPT_LOWS of a window, in messages or in
-        bytes, since it was told."""
+        bytes, since it was told. Until then others keep that, and may have no room."""
         ring = self.send_window.ring
-        freed = (ring.low - self.announcing.told_low) % MODULUS * KEPT_LOWS
-        if not freed:
-            return False
-        held = (ring.hr - ring.low) % MODULUS
-        return freed >= ring.capacity or freed * ring.nbytes > held * ring.max_bytes
+        freed = (ring.low - self.announcing.told_low) % MODULUS
+        return KEPT_LOWS * freed >= ring.capacity or (
+            KEPT_LOWS * self.announcing.freed > ring.max_bytes)
 
     def owes_low(self) -> bool:
         return self._tells_low() and precedes(self.announcing.told_low, self.send_window.ring.low)
