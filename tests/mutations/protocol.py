@@ -747,6 +747,10 @@ MUTATIONS = [
     Mutation("the last stream of such a sender says what is finished", "Keeping.whole",
              "reversed(self.layer.flushing.departed.values())",
              "self.layer.flushing.departed.values()", test=AGAIN),
+    Mutation("who came behind the end of a stream holds it", "Flush.prepare",
+             "gone.is_held and gone.come_up_to != gone.offset", "gone.is_held",
+             test=FLUSH
+             + "test_who_came_when_a_stream_ended_holds_nothing_of_it[mcast-udp]"),
     Mutation("as many streams are held as the last view has members", "Flush.install",
              "self.largest = max(self.largest, len(layer.members))",
              "self.largest = len(layer.members)",

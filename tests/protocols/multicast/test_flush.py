@@ -896,9 +896,11 @@ def test_an_observer_is_told_nothing_of_a_sender_that_its_application_was_never_
     settle that view without it, and S dies."""
     network, membership, o, b, d = observed("BD")
     membership.says_over = False                        # so that view is void
+    d.send(b"D-1")
+    network.run(5)
     network.dropped = lambda source, dest, kind: dest is o
     s = network.add("S")
-    d.send(*numbered("D", 1, 3))
+    d.send(*numbered("D", 2, 3))
     network.run(2)
     membership.change([o, b, s])
     membership.settle([b, s])
@@ -1311,6 +1313,24 @@ def test_a_sender_that_departs_three_times_is_heard_to_the_end_each_time(protoco
     assert a.got(b) == [b"%d-%d" % (number, index) for number in range(3) for index in (1, 2)]
     assert a.multicast.counters.num_gone_undelivered == 0
     assert not a.multicast.flushing.departed
+
+
+@pytest.mark.parametrize("protocol", ["mcast-udp", "nakack2-udp"])
+def test_who_came_when_a_stream_ended_holds_nothing_of_it(protocol):
+    """B misses the last message of C. D's stream of C begins behind that, when C leaves
+    and then A, who has it, dies."""
+    network, membership, a, b, c = group(protocol)
+    network.dropped = lambda source, dest, kind: dest is b and kind not in (ACK, VOTE)
+    c.send(*numbered("C", 1, 2))
+    network.run(2)
+    d = network.add("D")
+    membership.change([a, b, c, d])
+    membership.change([a, b, d])
+    membership.change([b, d])
+    membership.settle([b, d])
+    network.rest()
+    assert b.got(c) == d.got(c) == []
+    assert b.views()[-1] == d.views()[-1] == 4
 
 
 # ---------------------------------------------------------------------------------- bounded memory
