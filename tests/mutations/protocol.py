@@ -279,6 +279,9 @@ MUTATIONS = [
              "change.members - change.observers", "change.members",
              test=OBSERVERS + "test_a_view_is_settled_without_the_word_of_an_observer"),
     # ------------------------------------------------------------------------------- retransmission
+    Mutation("believe no transport that tells its send budget", "Budget.__init__",
+             "= total, sending", "= total, NO_LIMIT",
+             test=LOSS + "test_who_knows_its_send_budget_drops_nothing_at_home[1000-mcast-udp]"),
     Mutation("large messages that are kept leave room for no other one", "Multicast.__init__",
              "max(room * config.max_bytes, config.max_datagram)", "room * config.max_bytes",
              test=LOSS + "test_messages_larger_than_the_window_wait_for_no_timer[mcast-udp]"),

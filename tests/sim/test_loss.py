@@ -5,6 +5,7 @@ import pytest
 from forming_group import FormingGroup
 
 from ringcast._core import wire
+from ringcast.protocols.budget import NO_LIMIT
 from ringcast.sim.network import Network
 
 
@@ -53,3 +54,24 @@ def test_messages_larger_than_the_window_wait_for_no_timer(stack):
     assert group.owed() is None
     requests = [member.multicast.counters.xmit_reqs_sent for member in group.living()]
     assert requests == [0, 0, 0]
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+@pytest.mark.parametrize("size", [100, 1000, 8000])
+def test_who_knows_its_send_budget_drops_nothing_at_home(stack, size):
+    """And the wire is busy. Who does not know it drops, and repeats that."""
+    def times_of_wire(**budget):
+        network = Network(bandwidth=12_500_000, send_buffer=500_000)
+        group = FormingGroup("ABC", stack, network=network, **budget).start()
+        group.settle()
+        began = group.now
+        group["A"].offer(3_000_000 // size, size)
+        while group.owed() is not None:
+            group.run(1)
+        return (group.now - began) * 12_500_000 / 1e9 / 3_000_000, group["A"]
+
+    times, sender = times_of_wire()
+    assert sender.transport.num_unsent == sender.multicast.counters.xmit_rsps_sent == 0
+    assert times < 1.5
+    times, sender = times_of_wire(send_budget=NO_LIMIT)
+    assert sender.transport.num_unsent > 100 and times > 2

@@ -171,6 +171,9 @@ class Cluster:
     def _put_one(self, source: Member, dest: int, datagram: bytes) -> None:
         self.checkers.sent(source, datagram)
         self.observer.sent(source, dest, datagram)
+        if self.links is None and not self.network.has_room(source.name, len(datagram), self.now):
+            source.transport.num_unsent += 1
+            return
         sealed = source.transport.sealed(dest, datagram)
         if self.former is not None:
             self.former.hear(source, datagram, sealed)

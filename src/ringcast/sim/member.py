@@ -16,7 +16,6 @@ from ringcast.config import SEAL, configure, nanoseconds
 from ringcast.digest import Digest
 from ringcast.endpoint import Endpoint
 from ringcast.flags import STATE
-from ringcast.protocols.budget import NO_LIMIT
 from ringcast.protocols.bundler import Dest
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.seqnos import precedes
@@ -62,7 +61,7 @@ class Member:
                  physical: str | None = None, clock: Clock | None = None,
                  socket_bytes: int = 1 << 24, turn_time: int = 0, threads: int = 0,
                  receive_budget: int | None = None, durable: bool = False, replica: str = "",
-                 observes: bool = False, send_budget: int = NO_LIMIT, **options: object) -> None:
+                 observes: bool = False, send_budget: int | None = None, **options: object) -> None:
         self.cluster = cluster
         self.name = name
         self.physical = physical or name
@@ -91,7 +90,7 @@ class Member:
             physical=self.physical, resume=resume, receiving=receiving,
             # The kernel counts twice what is sent.
             receive_budget=socket_bytes // 2 if receive_budget is None else receive_budget,
-            send_budget=send_budget,
+            send_budget=cluster.network.send_budget if send_budget is None else send_budget,
             offset=offset, conn_id=counters, timestamp=counters, first_unicast=offset,
             anchor=cluster.now - self.now, filters=[self.view_filter],
             bundler=partial(PreemptedBundler, self.producer.threads), durable=durable,

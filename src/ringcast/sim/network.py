@@ -8,7 +8,8 @@ sent, so a seed does the same to the same datagrams.
 With a bandwidth, each member has one way out and one way in, as behind a switch. A
 datagram takes time on both for each of its bytes, and waits for those before it. A
 multicast leaves once. With a `queue`, so many bytes may wait for a way in, and more are
-lost; without it the windows of the senders bound what waits.
+lost; without it the windows of the senders bound what waits. With a `send_buffer`, so
+many bytes may wait for a way out: what finds no room is dropped at home, for all.
 
 With an MTU the wire carries frames. A larger datagram travels as several IP fragments,
 each of which may be lost. If one is, the others stay in the receiver's memory for
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ringcast.config import MAX_DATAGRAM, UDP_HEADERS
+from ringcast.protocols.budget import NO_LIMIT
 
 MS = 1_000_000
 Direction = tuple[str, str]     # of a pair of members: (from, to)
@@ -54,6 +56,7 @@ class Network:
     # By receiver: until when it keeps fragments, and how many bytes.
     held: dict[str, deque[tuple[int, int]]] = field(default_factory=dict)
     queue: int = 0                  # bytes that may wait for a member's way in; 0: no limit
+    send_buffer: int = 0            # bytes that may wait for its way out; 0: no limit
     bandwidth: int = 0              # bytes a second on each way out and each way in; 0: no limit
     out_until: dict[str, int] = field(default_factory=dict)     # when a member's way out is free
     in_until: dict[str, int] = field(default_factory=dict)      # when its way in is free
@@ -72,10 +75,15 @@ class Network:
         """The size of the largest datagram that fits a frame."""
         return min(MAX_DATAGRAM, self.mtu - UDP_HEADERS) if self.mtu else MAX_DATAGRAM
 
+    @property
+    def send_budget(self) -> int:
+        """The bytes that a member may have on its way, as UdpTransport tells it."""
+        return self.send_buffer * 3 // 8 or NO_LIMIT
+
     def heal(self) -> None:
         """End all faults and the limits of the wires. Delays stay, and what waits for a
         wire still takes its time."""
-        self.bandwidth = self.queue = 0
+        self.bandwidth = self.queue = self.send_buffer = 0
         self.loss = self.burst = self.duplicate = self.reorder = self.corrupt = self.truncate = 0.0
         self.cut, self.bad, self.clogged, self.discard = set(), set(), {}, None
 
@@ -86,6 +94,15 @@ class Network:
             now = max(now, self.out_until.get(source, 0)) + self._time_of(nbytes)
             self.out_until[source] = now
         return now
+
+    def has_room(self, source: str, nbytes: int, now: int) -> bool:
+        """Return whether a datagram that is sent now finds room at its sender."""
+        waits = self._bytes_until(self.out_until.get(source, 0), now)
+        return not self.send_buffer or waits + nbytes <= self.send_buffer
+
+    def _bytes_until(self, instant: int, now: int) -> int:
+        """Return how many bytes a wire carries from now on until an instant."""
+        return max(0, instant - now) * self.bandwidth // 1_000_000_000
 
     def _time_of(self, nbytes: int) -> int:
         """Return how long so many bytes take."""
@@ -120,7 +137,8 @@ class Network:
             if self._is_lost(link, datagram, rng) or self._loses_frames(target, datagram, now, rng):
                 self.num_lost += 1
                 continue
-            if self.queue and self._waits(target, now) > self.queue:
+            waits = self._bytes_until(self.in_until.get(target, 0), now)
+            if self.queue and waits > self.queue:
                 self.num_congested += 1
                 continue
             shortest, longest = self.delay
@@ -170,10 +188,6 @@ class Network:
         if lost and came <= room:
             held.append((now + REASSEMBLY, came))
         return True
-
-    def _waits(self, target: str, now: int) -> int:
-        """Return the bytes that wait for a member's way in."""
-        return max(0, self.in_until.get(target, 0) - now) * self.bandwidth // 1_000_000_000
 
     def _in_burst(self, link: Direction, rng: Random) -> bool:
         """Begin or end a bad spell of a link by chance; return whether it is in one."""

@@ -58,6 +58,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     network: dict[str, Any] = {name: pick(getattr(settings, name), sometimes(rng, most))
                                for name, most in STRENGTHS.items()}
     framed = wire(rng, settings)
+    framed |= send_buffer(Random(f"{seed} send buffer"), settings, framed)
     network = {"delay": (min(50_000, longest), longest)} | (
         {} if stack.is_lossless else network | framed)
     options |= partition_options(Random(f"{seed} primary"), len(names)) | settings.options
@@ -217,6 +218,14 @@ def wire(rng: Random, settings: Settings) -> dict[str, Any]:
     bandwidth = rng.choice([0, 0, 1_250_000, 12_500_000, 125_000_000])
     return {"mtu": mtu, "bandwidth": bandwidth,
             "queue": rng.choice([50_000, 500_000])} if mtu else {}
+
+
+def send_buffer(rng: Random, settings: Settings, framed: dict[str, Any]) -> dict[str, Any]:
+    """Draw the send buffer of all members, and a wire that is slow enough for it, in
+    some runs. Two of the largest datagrams find room."""
+    nbytes = pick(settings.send_buffer, rng.choice([0, 0, 140_000, 500_000]))
+    slow = framed.get("bandwidth") or rng.choice([1_250_000, 12_500_000])
+    return {"send_buffer": nbytes, "bandwidth": slow} if nbytes else {}
 
 
 def draw_replicas(rng: Random, names: str, options: dict[str, Any]) -> dict[str, str]:

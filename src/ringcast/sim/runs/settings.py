@@ -77,6 +77,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                                         "leaves at once.")] = None
     mtu: Annotated[int | None, Help("Bytes of a frame on the wire, behind a queue that may "
                                     "overflow. 0: datagrams travel whole.")] = None
+    send_buffer: Annotated[int | None, Help("Bytes that may wait for a member's way out, on a "
+                                            "stack over UDP. What finds no room is dropped. "
+                                            "0: no limit.")] = None
     steady: Annotated[float | None, Help("Measure: each sender has so many messages to send in a "
                                          "simulated second, 0: as many as find room. No fault is "
                                          "drawn.", "a drawn load")] = None
@@ -108,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                                   f"not {value}")
         for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "splits", "breaks",
                      "outages", "switches", "threads", "steady", "durable", "observers",
-                     "late"):
+                     "late", "send_buffer"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")

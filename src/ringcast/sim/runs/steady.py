@@ -53,7 +53,8 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
         actions += steady_load(name, rate, begin, end, size, plenty)
     return Plan(
         seed=seed, names=names, stack=settings.stack, options=settings.options,
-        network=network | {"bandwidth": bandwidth, "delay": (delay, delay)},
+        network=network | {"bandwidth": bandwidth, "delay": (delay, delay),
+                           "send_buffer": settings.send_buffer or 0},
         starts={name: Start(0, 0, (0, 1000), True, 0) for name in names}, duration=duration,
         threads=settings.threads or 0, socket_bytes=16 << 20, turn_time=TURN,
         actions=sorted(actions, key=lambda action: action.at), comebacks=dict.fromkeys(names, True),
