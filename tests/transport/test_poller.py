@@ -51,7 +51,7 @@ def until(condition):
     deadline = time.monotonic() + LONG
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(PATIENCE)
+        time.sleep(PATIENCE / 1e9)
 
 
 def test_the_driver_ends_when_there_is_nobody_to_poll_for():
@@ -98,7 +98,7 @@ def test_stop_releases_a_caller_and_a_driver_that_stands_by(network):
     caller = threading.Thread(target=lambda: network.poller.poll_from_caller(lambda: False))
     caller.start()
     until(lambda: network.turns[-1:] == [True])
-    until(lambda: network.poller._is_asleep)
+    until(lambda: network.poller._standby.is_idle)
     network.poller.stop()
     caller.join(LONG)
     assert not caller.is_alive()

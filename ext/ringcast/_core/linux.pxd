@@ -1,4 +1,4 @@
-"""The parts of Linux that sockets.pyx, receiver.pyx and sender.pyx use.
+"""The parts of Linux that sockets.pyx, receiver.pyx, sender.pyx and standby.pyx use.
 
 Cython's own declarations do not have them.
 """
@@ -13,6 +13,24 @@ cdef extern from "<poll.h>" nogil:
         short revents
     int POLLIN
     int ppoll(pollfd *fds, unsigned long count, const timespec *timeout, const void *sigmask)
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    ctypedef struct pthread_condattr_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes)
+    int pthread_mutex_lock(pthread_mutex_t *mutex)
+    int pthread_mutex_unlock(pthread_mutex_t *mutex)
+    int pthread_condattr_init(pthread_condattr_t *attributes)
+    int pthread_condattr_setclock(pthread_condattr_t *attributes, int clock)
+    int pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes)
+    int pthread_cond_signal(pthread_cond_t *condition)
+    int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
+    int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                               const timespec *until)
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()

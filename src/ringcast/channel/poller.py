@@ -5,9 +5,9 @@ waits for a message gets it sooner if it polls itself: handing it over from one 
 to another costs more than everything else between network and application. So such a
 thread polls in the driver's place, and the driver stands by (the pattern of leader and
 follower). When the thread goes away with its message, the driver does not take over at
-once, because that would be the same hand-over again. It checks every millisecond, and
-takes over if no caller has polled since. If a caller says that it will not poll soon,
-the driver checks at once, and takes over a millisecond later.
+once, because that would be the same hand-over again. It checks every millisecond
+(standby.pyx), and takes over if no caller has polled since. If a caller says that it
+will not poll soon, the driver takes over a millisecond later.
 """
 
 import threading
@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from ringcast.channel.reentry import Alarm
+from ringcast._core.standby import Standby
 
-PATIENCE = 0.001                        # seconds between two checks of the driver that stands by
+PATIENCE = 1_000_000    # nanoseconds between two checks of the driver that stands by
 
 
 class Turn(Protocol):
@@ -40,10 +40,7 @@ class Poller:
         self._poll_lock = threading.Lock()      # held by the thread that polls
         self._callers_poll = False              # a caller polls now and then
         self._caller_waits = False              # a caller waits for the driver to give way
-        self._num_visits = 0                    # of callers that have polled
-        self._caller_left = threading.Event()   # a caller went away while the driver slept
-        self._handed_back = Alarm()             # a caller will not poll soon
-        self._is_asleep = False
+        self._standby = Standby()               # where the driver waits while callers poll
         self._stopped = False
 
     def run_driver(self) -> None:
@@ -58,20 +55,9 @@ class Poller:
     def _stand_by(self) -> None:
         """Wait until no caller has polled for a while."""
         while not self._stopped:
-            visits = self._num_visits
-            self._handed_back.sleep(PATIENCE)
-            if visits != self._num_visits or self._caller_waits:
-                continue
-            if not self._poll_lock.locked():
+            self._standby.wait(PATIENCE)
+            if not (self._caller_waits or self._poll_lock.locked()):
                 break
-            # A caller polls and waits for something to happen. When it goes away it
-            # wakes us, if it sees that we are asleep. If it does not see that, it has
-            # gone before we check again below.
-            self._caller_left.clear()
-            self._is_asleep = True
-            if self._poll_lock.locked() and visits == self._num_visits and not self._stopped:
-                self._caller_left.wait()
-            self._is_asleep = False
         self._callers_poll = False
 
     def poll_from_caller(self, done: Callable[[], bool], by: int | None = None) -> None:
@@ -84,25 +70,26 @@ class Poller:
             with self._poll_lock:
                 self._caller_waits = False
                 self._callers_poll = True
-                while not done() and not self._stopped:
-                    self._turn(True, by)
-                    if by is not None and time.monotonic_ns() >= by:
-                        break
+                try:
+                    self._standby.enter()
+                    while not done() and not self._stopped:
+                        self._turn(True, by)
+                        if by is not None and time.monotonic_ns() >= by:
+                            break
+                finally:
+                    self._standby.leave()
         finally:
             self._caller_waits = False
-            self._num_visits += 1
-            if self._is_asleep:
-                self._caller_left.set()
 
     def poll_briefly(self, done: Callable[[], bool]) -> None:
         """Take a turn without waiting. If it brings nothing, the driver polls
         soon: after a millisecond."""
         self.poll_from_caller(done, 0)
         if not done():
-            self._handed_back.ring()
+            self._standby.hurry()
 
     def stop(self) -> None:
         """End all turns: make run_driver() and poll_from_caller() return."""
         self._stopped = True
-        self._caller_left.set()
+        self._standby.stop()
         self._wake()
