@@ -121,6 +121,21 @@ def test_a_packet_alone_stops_at_a_layer_that_looks_at_all():
     assert echo.heard == []
 
 
+def test_packets_go_down_past_layers_that_would_only_pass_them_on():
+    class Counting(Layer):
+        sent = 0
+
+        def send(self, packets, now):
+            self.sent += len(packets)
+            self.below.send(packets, now)
+
+    top, between, counting, last = Layer(), Layer(), Counting(), Layer()
+    stack = stack_of(top, between, counting, last)
+    between.send = last.send = None                     # to call it would raise
+    top.send([stack.datagram(STRANGE, b"")], 0)
+    assert counting.sent == 1 and len(stack.take().packets) == 1
+
+
 def test_a_packet_alone_that_nobody_takes_is_counted():
     stack = stack_of(Layer(), Echo())
     stack.receive([said(STRANGE, b"")], 0)

@@ -156,7 +156,7 @@ class Layer:
 
     kinds: ClassVar[dict[Kind, str]] = {}       # that the layer takes, and the methods' names
     above: "Layer"
-    below: "Layer"
+    below: "Layer"          # the next one that does more with packets than to pass them down
     stack: "Stack"
     handlers: dict[int, Callable[[Packet, Instant], Packet | None]]
     # The next layer above that takes a kind, or looks at all packets; None: all others.
@@ -350,7 +350,12 @@ class Stack:
         self._top, self._bottom = _Top(), _Bottom()
         chain: list[Layer] = [self._top, *self.layers, self._bottom]
         for above, below in zip(chain, chain[1:], strict=False):
-            above.below, below.above = below, above
+            below.above = above
+        changing: Layer = self._bottom
+        for layer in reversed(chain[:-1]):
+            layer.below = changing
+            if type(layer).send is not Layer.send:
+                changing = layer
         self.kinds: dict[int, Kind] = {}
         nearest: dict[int | None, Layer] = {None: self._top}
         for layer in chain:

@@ -133,7 +133,7 @@ def test_strangers_get_no_answer_and_give_none():
     group = grouped(names="AB")
     member, stranger = group["A"], 4711
     sent = []
-    member.stack.layers[-1].send = lambda packets, now: sent.extend(packets)
+    member.endpoint.ends.below.send = lambda packets, now: sent.extend(packets)
     member.endpoint.ends._on_ask_end(stranger, AskEnd(1), member.now)
     assert sent == []
     member.endpoint.ends.asked[1] = {}
