@@ -1,10 +1,12 @@
-"""Turns that other threads ask for while the polling thread begins one."""
+"""Turns that other threads ask for while the polling thread begins one, or sleeps."""
 
 import threading
 import time
 
-from ringcast import Channel
-from ringcast.channel.driver import Driver
+import pytest
+
+from ringcast import Address, Channel
+from ringcast.channel.driver import FOREVER, Driver
 
 
 class Met(Driver):
@@ -83,4 +85,18 @@ def test_a_sender_does_not_pass_the_polling_thread_that_waits_for_the_turn():
     driver.flush(None, full_only=False)
     polling.join()
     assert turns == ["poll", "flush"]
+    channel.close()
+
+
+@pytest.mark.parametrize("wakes_at", [FOREVER, 0], ids=["asleep", "awake"])
+def test_a_flush_wakes_the_polling_thread_if_it_sleeps_past_the_deadline(wakes_at):
+    """If it is awake, it looks at the deadline before it sleeps."""
+    channel, woken = Channel("driver", name="A", stack="inproc"), []
+    driver = channel._driver
+    driver.run_in_turn(channel._endpoint.start)
+    assert channel._endpoint.stack.deadline() is not None
+    driver._wakes_at = wakes_at
+    channel._transport.wake = lambda: woken.append(True)
+    driver.flush(Address("B", 2), full_only=False)
+    assert bool(woken) == (wakes_at == FOREVER) and driver._wakes_at == 0
     channel.close()

@@ -135,8 +135,8 @@ class Driver:
         endpoint.bundler.rest(dest, began, time.monotonic_ns())
         if dest is None and endpoint.multicast.hears_itself():
             self.request_turn()
-        elif (deadline := endpoint.stack.deadline()) is not None:
-            self.request_turn_by(deadline)
+        elif self._wakes_at and (deadline := endpoint.stack.deadline()) is not None:
+            self.request_turn_by(deadline)      # who is awake looks at the deadline anyway
 
     def finish(self, batches: list[Batch]) -> None:
         """Note that the application has finished these batches."""
