@@ -57,8 +57,8 @@ class Lock:
 
 
 def test_a_sender_does_not_pass_the_polling_thread_that_waits_for_the_turn():
-    """The polling thread waits for the turn, and is not run before the sender has asked
-    for another one."""
+    """The polling thread has waited for the turn for long, and is not run before the
+    sender has asked for another one."""
     channel = Channel("driver", name="A", stack="inproc")
     driver, turns = channel._driver, []
     waits, asked = threading.Event(), threading.Event()
@@ -80,6 +80,7 @@ def test_a_sender_does_not_pass_the_polling_thread_that_waits_for_the_turn():
     def hold(now):
         polling.start()
         assert waits.wait(60)
+        driver._waits_since = 0
 
     driver.run_in_turn(hold)
     driver.flush(None, full_only=False)

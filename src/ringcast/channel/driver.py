@@ -26,6 +26,7 @@ from ringcast.trace.recorder import Recorder
 from ringcast.transport import Rekeyed, Transport
 
 FOREVER: Instant = 1 << 63
+PATIENCE = 2_000_000            # nanoseconds after which the polling thread has the next turn
 
 Result = TypeVar("Result")
 Perform = Callable[[Any, Effects, Instant], None]
@@ -63,7 +64,8 @@ class Driver:
     def reset(self) -> None:
         """Make what threads share: at first, and again in a forked child."""
         self.turn = threading.Lock()                    # held by the thread that has the turn
-        self._gate = threading.Lock()                   # and by the one that shall have the next
+        self._gate = threading.Lock()                   # held by the polling thread that wants it
+        self._waits_since: Instant = FOREVER            # since when it wants it
         self.poller = Poller(self.poll, self.transport.wake)
         self.finished: deque[list[Batch]] = deque()     # what the application has finished
         self._wakes_at: Instant = 0                 # when the polling thread's sleep ends; 0: awake
@@ -98,11 +100,15 @@ class Driver:
                 raise
 
     def run_next(self, act: Callable[[Instant], Result]) -> Result:
-        """Do the same in the next turn, before that of any sender. A lock goes to who
-        asks first when it is free, not to who has waited. So a sender at full load
-        would pass this thread again and again, and what arrived would wait."""
+        """Do the same before any sender, if it takes longer than PATIENCE. A lock goes
+        to who asks first when it is free, not to who has waited. So a sender at full
+        load would pass this thread again and again, and what arrived would wait."""
         with self._gate:
-            return self.run_in_turn(act)
+            try:
+                self._waits_since = time.monotonic_ns()
+                return self.run_in_turn(act)
+            finally:
+                self._waits_since = FOREVER
 
     def _end_turn(self, effects: Effects, now: Instant) -> None:
         if self.trace is not None:
@@ -128,9 +134,10 @@ class Driver:
         """Send the bundled messages to `dest` from this thread, after the thread that
         has the turn now: that keeps the order. With `full_only` send full datagrams
         only."""
-        with self._gate:
-            pass                        # whoever shall have the next turn has had it
         endpoint, began = self.endpoint, time.monotonic_ns()
+        if began - self._waits_since > PATIENCE:
+            with self._gate:
+                pass                    # the polling thread has had its turn
         self.run_in_turn(partial(endpoint.bundler.flush, dest, full_only=full_only))
         endpoint.bundler.rest(dest, began, time.monotonic_ns())
         if dest is None and endpoint.multicast.hears_itself():
