@@ -24,8 +24,9 @@ def found(target: str) -> list[bytes]:
 
 
 def unpack(target: str, folder: Path) -> None:
-    """Write each input to a file of its own, as libFuzzer wants them."""
-    for data in [*inputs(target), *found(target)]:
+    """Write each input to a file of its own, as libFuzzer wants them. Those that broke
+    a promise once are left to the tests: one of them takes 20 s."""
+    for data in inputs(target):
         (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
 
 
