@@ -113,8 +113,8 @@ def check_multicast(member: Honest) -> None:
         if lossless and not isinstance(window, Departed):
             most = MOST_ROOM * CONFIG.max_bytes + LARGEST_FORGED
         check_stream(window.stream, most, retention.ROOM * CONFIG.capacity)
-        assert isinstance(window, Departed) or lossless or (
-            window.ring.max_bytes == retention.ROOM * CONFIG.max_bytes)
+        assert isinstance(window, Departed) or lossless or window.ring.max_bytes == max(
+            retention.ROOM * CONFIG.max_bytes, CONFIG.max_datagram)
     others = layer.members.keys() - {member.incarnation}
     assert layer.windows.keys() <= others
     assert len(layer.members) <= MAX_MEMBERS
