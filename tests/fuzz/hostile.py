@@ -65,7 +65,7 @@ class Hostile:
     stranger instead. `lied` says that it said something well formed about the group
     that an honest member would not say, where it may do that."""
 
-    may_spoof = may_lie = True
+    may_spoof = may_lie = draws = True
 
     def __init__(self, data: bytes, members: tuple[Honest, ...], group: int) -> None:
         self.program = Program(data)
@@ -142,7 +142,7 @@ class Hostile:
         whose fields have the right types, also in parts."""
         number = self.program.byte()
         kind = number % 17 if number < 224 else self.program.choice(sorted(target.stack.kinds))
-        if number < 232 or target.stack.kinds[kind].body is None:
+        if number < 232 or not self.draws or target.stack.kinds[kind].body is None:
             self.forge(target, kind, self.program.bytes(255))
             return
         drawn = self.drawn(target, type_of(target.stack.kinds[kind].body))
