@@ -956,9 +956,11 @@ def test_what_an_observer_lacks_is_not_lost_for_a_slow_application():
     """It has everything up to the cut, so it holds and reports that no more. The
     observer reports less."""
     network, membership, o, a, b, d = observed("ABD")
-    network.dropped = lambda source, dest, kind: dest is o
     b.room = 0
-    d.send(*numbered("D", 1, 9))
+    d.send(*numbered("D", 1, 3))
+    network.run(2)
+    network.dropped = lambda source, dest, kind: dest is o
+    d.send(*numbered("D", 4, 9))
     network.run(2)
     membership.change([o, a, b])
     membership.settle([a, b])
