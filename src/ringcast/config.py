@@ -22,6 +22,7 @@ STACK_NAMES = (*NETWORKED, "inproc")
 
 MAX_MEMBERS = 256   # a view, a table of members and an ack map stay small enough for one datagram
 MAX_NAME = 64       # bytes of UTF-8 in a member's name
+MAX_CAPACITY = 1 << 26  # messages of a window
 MAX_RESUME = 1024   # entries of a digest that a returning member may bring
 
 SEAL = 40                               # bytes by which a sealed datagram is longer
@@ -57,7 +58,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     # Messages that a send window or a receive window holds at most (MCAST.txt:
     # capacity).
-    capacity: Annotated[int, Meta(ge=1, le=1 << 26)] = 32_768
+    capacity: Annotated[int, Meta(ge=1, le=MAX_CAPACITY)] = 32_768
 
     # Bytes of messages that a window holds at most (decision 7).
     max_bytes: Count = 8 << 20

@@ -74,10 +74,6 @@ class Flooding(Group):
     """B has a seat in the view from the beginning. `kinds` are those of which something
     well formed has reached an honest member."""
 
-    # With drawn bodies, `mcast-udp` with lies ends with a member that sends no more.
-    # It is not understood yet.
-    draws = False
-
     def __init__(self, stack: str, lies: bool) -> None:
         self.kinds: set[int] = set()
         super().__init__(bytes([LIES * lies]), stack)

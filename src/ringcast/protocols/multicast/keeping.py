@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Meta
 
 from ringcast.address import Address
-from ringcast.config import MAX_NAME, MAX_RESUME
+from ringcast.config import MAX_CAPACITY, MAX_NAME, MAX_RESUME
 from ringcast.digest import Digest
 from ringcast.protocols.latest import Latest
 from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, later, precedes
@@ -182,13 +182,16 @@ class Keeping:
     def begin(self, sender: Address, agreed: "Agreed") -> Seqno:
         """Return where the stream of a member begins here. If we have parted from it,
         we may have heard it longer than those who stayed with it: till after its report
-        to them. What we had does not come again."""
+        to them. What we had does not come again. But of an end that no window reaches
+        somebody lied: the sender would not be heard for years."""
         cut, low = agreed.cuts[sender.incarnation], agreed.lows.get(sender.incarnation)
         begin = cut
         if low is not None and self.layer.local.incarnation in agreed.back:
             begin = self._place(sender, low, cut)
         had = self.layer.flushing.had(sender.incarnation)
-        return begin if had is None else later(begin, had)
+        if had is not None and not precedes((cut + MAX_CAPACITY) % MODULUS, had):
+            begin = later(begin, had)
+        return begin
 
     def _known(self, sender: Address) -> Seqno | None:
         """Return our place in a stream, if we know one."""
