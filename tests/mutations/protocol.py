@@ -751,9 +751,14 @@ MUTATIONS = [
              "reversed(self.layer.flushing.departed.values())",
              "self.layer.flushing.departed.values()", test=AGAIN),
     Mutation("who came behind the end of a stream holds it", "Flush.prepare",
-             "gone.is_held and gone.come_up_to != gone.offset", "gone.is_held",
+             "gone.is_held and come != gone.offset", "gone.is_held",
              test=FLUSH
-             + "test_who_came_when_a_stream_ended_holds_nothing_of_it[mcast-udp]"),
+             + "test_who_came_when_a_stream_ended_holds_nothing_of_it[mcast-udp-False]"),
+    Mutation("who has only what is behind the end of a stream holds it", "Flush.prepare",
+             "gone.is_held and come != gone.offset",
+             "gone.is_held and gone.come_up_to != gone.offset",
+             test=FLUSH
+             + "test_who_came_when_a_stream_ended_holds_nothing_of_it[mcast-udp-True]"),
     Mutation("as many streams are held as the last view has members", "Flush.install",
              "self.largest = max(self.largest, len(layer.members))",
              "self.largest = len(layer.members)",

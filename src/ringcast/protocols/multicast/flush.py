@@ -141,8 +141,9 @@ class Flush:
             layer.flush(now)            # our application may have got our messages before the wire
             streams = {layer.local.incarnation: (layer.own, layer.send_window.sent)}
             for origin, gone in self.departed.items():
-                if gone.is_held and gone.come_up_to != gone.offset:    # we have something of it
-                    streams[origin] = gone.stream, earlier(gone.come_up_to, gone.cut)
+                come = earlier(gone.come_up_to, gone.cut)
+                if gone.is_held and come != gone.offset:        # we have something of it
+                    streams[origin] = gone.stream, come
             for sender, window in layer.windows.items():
                 if window.stream not in self.unsettled:
                     streams[sender] = window.stream, window.come_up_to
