@@ -28,7 +28,8 @@ from weakref import ref
 
 import msgspec
 
-from ringcast.errors import UNDECODABLE, ConfigError
+from ringcast.decoding import UNDECODABLE
+from ringcast.errors import ConfigError
 from ringcast.logs import log
 from ringcast.transport.ipv4 import MOST_PLACES
 

@@ -6,12 +6,6 @@ never does (decision 24). Each class also derives from the built-in exception th
 caller would expect.
 """
 
-import msgspec
-
-# What msgspec raises for bytes that are not what it decodes: also texts that are not
-# UTF-8, and lists in lists in lists.
-UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
 
 class RingcastError(Exception):
     """Base of all errors raised by ringcast."""

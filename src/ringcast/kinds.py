@@ -20,7 +20,7 @@ import msgspec
 
 from ringcast._core import wire
 from ringcast._core.wire_trace import list_runs
-from ringcast.errors import UNDECODABLE
+from ringcast.decoding import UNDECODABLE
 from ringcast.protocols.seqnos import MODULUS, Range
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from ringcast.errors import UNDECODABLE, RingcastError
+from ringcast.decoding import UNDECODABLE
+from ringcast.errors import RingcastError
 from ringcast.snapshot import Snapshot
 
 MAGIC, VERSION = b"ringcast", 1

@@ -9,7 +9,7 @@ from ringcast import ClosedError, NotMemberError
 from ringcast.aio import Channel
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.work_queue import Note, WorkQueue, decode, encode, log
-from ringcast.errors import UNDECODABLE
+from ringcast.decoding import UNDECODABLE
 
 
 class Site:

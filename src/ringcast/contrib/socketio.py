@@ -19,7 +19,7 @@ from socketio.async_pubsub_manager import AsyncPubSubManager
 
 from ringcast import Flag
 from ringcast.aio import Channel
-from ringcast.errors import UNDECODABLE
+from ringcast.decoding import UNDECODABLE
 
 log = logging.getLogger("ringcast.contrib")
 

@@ -32,7 +32,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from ringcast.errors import UNDECODABLE, JournalError
+from ringcast.decoding import UNDECODABLE
+from ringcast.errors import JournalError
 
 FORMAT = "ringcast-journal"
 VERSION = 3

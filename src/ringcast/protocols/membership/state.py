@@ -48,7 +48,8 @@ from msgspec import Meta
 from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, nanoseconds
-from ringcast.errors import UNDECODABLE, MessageTooLargeError
+from ringcast.decoding import UNDECODABLE
+from ringcast.errors import MessageTooLargeError
 from ringcast.flags import STATE
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.membership.messages import (
