@@ -14,7 +14,8 @@ def replay(seed: int, fixed: Settings, actions: int | None = None) -> str:
     for name in Settings.__struct_fields__:
         value = getattr(fixed, name)
         if name != "options" and value != getattr(DEFAULTS, name):
-            words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+            option = "--" + name.replace("_", "-")
+            words += [option] if value is True else [option, str(value)]
     for name, value in fixed.options.items():
         words += ["--set", f"{name}={value}"]
     if actions is not None:
