@@ -120,7 +120,7 @@ def most_held(group):
     """The bytes of the fullest receive window, in parts of what it may hold, a message
     of 1,000 bytes besides."""
     windows = [window for member in group.living() for window in member.multicast.windows.values()]
-    return max(window.ring.nbytes / (1000 + min(MOST_ROOM * 40_000, window.ring.max_bytes))
+    return max(window.ring.nbytes / (1000 + min(MOST_ROOM * 33_000, window.ring.max_bytes))
                for window in windows)
 
 
@@ -128,10 +128,10 @@ def most_held(group):
 def test_a_sender_that_never_says_what_all_have_fills_nobodys_memory(stack, interval):
     """What all members have is kept until the sender says so. It must not send more
     than its window meanwhile, but nobody can see that."""
-    group = group_of(stack, capacity=1000, max_bytes=40_000, xmit_interval=interval)
+    group = group_of(stack, capacity=1000, max_bytes=33_000, xmit_interval=interval)
     group.network.discard = lambda source, target, datagram: wire.open_datagram(
         datagram, group["A"].stack.group).kind in (multicast.HIGHEST, stable.STABILITY)
-    messages = [b"%1000d" % number for number in range(300)]
+    messages = [b"%1000d" % number for number in range(400)]
     group["A"].producer.offer_all(messages)
     for _ in range(2000):
         group.run(1)
