@@ -1,4 +1,4 @@
-"""What msgspec may raise for bytes that somebody else has made."""
+"""Names what msgspec may raise for bytes that somebody else has made."""
 
 import msgspec
 
