@@ -97,8 +97,8 @@ class Network:
 
     def has_room(self, source: str, nbytes: int, now: int) -> bool:
         """Return whether a datagram that is sent now finds room at its sender."""
-        waits = self._bytes_until(self.out_until.get(source, 0), now)
-        return not self.send_buffer or waits + nbytes <= self.send_buffer
+        return not self.send_buffer or nbytes <= self.send_buffer - self._bytes_until(
+            self.out_until.get(source, 0), now)
 
     def _bytes_until(self, instant: int, now: int) -> int:
         """Return how many bytes a wire carries from now on until an instant."""
@@ -137,8 +137,7 @@ class Network:
             if self._is_lost(link, datagram, rng) or self._loses_frames(target, datagram, now, rng):
                 self.num_lost += 1
                 continue
-            waits = self._bytes_until(self.in_until.get(target, 0), now)
-            if self.queue and waits > self.queue:
+            if self.queue and self._bytes_until(self.in_until.get(target, 0), now) > self.queue:
                 self.num_congested += 1
                 continue
             shortest, longest = self.delay

@@ -94,7 +94,9 @@ class Run:
                                threads=plan.threads, stack=plan.stack, refuses=plan.refuses,
                                sealed=plan.sealed, trusted=plan.trusted, **plan.options)
         self.config = configure(plan.options, plan.stack)
-        self.send_budget = self.cluster.network.send_budget     # which ends with the faults
+        # What a member may have on its way, as long as there are faults; in bytes.
+        self.share = min(plan.socket_bytes // 2 // len(plan.names),
+                         self.cluster.network.send_budget)
         self.max_events = MAX_EVENTS
         self.meter: Meter | None = None
         if plan.load is not None:
@@ -358,8 +360,7 @@ class Run:
         pieces += [each for payload in member.log[-count:] if payload
                    for each in member.producer.fragment_sizes(payload)]
         configs = [each.config for each in self.cluster.living()]
-        share = min(self.plan.socket_bytes // 2 // len(self.plan.names), self.send_budget,
-                    *(config.max_bytes for config in configs))
+        share = min(self.share, *(config.max_bytes for config in configs))
         window = min(share // max(pieces, default=1), *(config.capacity for config in configs))
         return 1 + count // max(1, window)
 
@@ -390,8 +391,7 @@ class Run:
         """Return the time that connections may take in addition: those with dead
         members must fail, and each message, or part of a state, may wait for an ack."""
         config, living = self.config, self.cluster.living()
-        share = min(config.max_bytes, self.send_budget,
-                    self.plan.socket_bytes // 2 // len(self.plan.names)) // 4
+        share = min(config.max_bytes, self.share) // 4
         replicas = [member.replica for member in living if member.replica is not None]
         num_without = sum(replica.transfer.is_holding for replica in replicas)
         sizes = [(len(payload), member) for member in living
