@@ -57,13 +57,18 @@ def test_a_wait_goes_on_while_callers_come_and_go(standby, come):
     assert driver.returns()
 
 
-def test_a_wait_ends_after_the_caller_has_left_that_polled_for_long(standby):
-    standby.enter()
+def assert_a_leave_ends_a_wait(standby):
+    """A caller polls. The driver stops to look if it still does, and waits for it."""
     driver = Driver(standby, MOMENT)
     driver.until_idle()
     assert driver.thread.is_alive()
     standby.leave()
     assert driver.returns()
+
+
+def test_a_wait_ends_after_the_caller_has_left_that_polled_for_long(standby):
+    standby.enter()
+    assert_a_leave_ends_a_wait(standby)
 
 
 def test_a_caller_that_leaves_twice_is_gone_and_the_next_one_counts(standby):
@@ -72,20 +77,14 @@ def test_a_caller_that_leaves_twice_is_gone_and_the_next_one_counts(standby):
     standby.leave()
     assert Driver(standby, MOMENT).returns()
     standby.enter()
-    driver = Driver(standby, MOMENT)
-    driver.until_idle()
-    standby.leave()
-    assert driver.returns()
+    assert_a_leave_ends_a_wait(standby)
 
 
 def test_a_caller_that_was_killed_while_it_left_does_not_hide_the_next_one(standby):
     """An exception of a signal handler can keep a caller from leave()."""
     standby.enter()
     standby.enter()
-    driver = Driver(standby, MOMENT)
-    driver.until_idle()
-    standby.leave()
-    assert driver.returns()
+    assert_a_leave_ends_a_wait(standby)
 
 
 def test_stop_ends_a_wait_that_looks_one_that_does_not_and_all_later_ones(standby):

@@ -312,20 +312,28 @@ def test_a_durable_member_that_leaves_in_one_part_is_absent_in_no_other(stack, d
     assert all(play["D"].incarnation in play[name].members.absentees.left for name in there)
 
 
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("lives", [True, False])
-def test_a_stream_has_no_hole_where_only_who_came_meanwhile_is_left(stack, lives):
-    """It comes back to E, which has the end of the stream. The sender is cut off from
-    them, and has kept the rest; or it is dead, and the stream ends where it stood."""
+def play_with_a_late_member(stack, of_b=0):
+    """D has 4 messages of A, and `of_b` of B, when it dies. E comes after 5 more of
+    A."""
     play = Play(stack, names="ABD")
-    a, d = play["A"], play["D"]
+    a, b, d = play["A"], play["B"], play["D"]
     a.offer(4, 10)
+    b.offer(of_b, 10)
     play.run(100)
     play.die("D")
     a.offer(5, 10)
     play.run(100)
     play.cluster.start("E")
     play.run(1_000)
+    return play, a, b, d
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_stream_has_no_hole_where_only_who_came_meanwhile_is_left(stack, lives):
+    """It comes back to E, which has the end of the stream. The sender is cut off from
+    them, and has kept the rest; or it is dead, and the stream ends where it stood."""
+    play, a, _, d = play_with_a_late_member(stack)
     a.offer(3, 10)
     play.run(100)
     assert play.got(a, play["E"]) == 3
@@ -348,16 +356,7 @@ def test_a_stream_has_no_hole_where_only_who_came_meanwhile_is_left(stack, lives
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_stream_that_was_given_up_excuses_no_other_one(stack):
     """Of A and B, who are dead, E has the end of one stream and all of the other."""
-    play = Play(stack, names="ABD")
-    a, b, d = play["A"], play["B"], play["D"]
-    a.offer(4, 10)
-    b.offer(2, 10)
-    play.run(100)
-    play.die("D")
-    a.offer(5, 10)
-    play.run(100)
-    play.cluster.start("E")
-    play.run(1_000)
+    play, a, b, d = play_with_a_late_member(stack, of_b=2)
     a.offer(3, 10)
     b.offer(4, 10)
     play.run(100)
