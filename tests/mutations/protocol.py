@@ -750,15 +750,12 @@ MUTATIONS = [
     Mutation("the last stream of such a sender says what is finished", "Keeping.whole",
              "reversed(self.layer.flushing.departed.values())",
              "self.layer.flushing.departed.values()", test=AGAIN),
-    Mutation("who came behind the end of a stream holds it", "Flush.prepare",
-             "gone.is_held and come != gone.offset", "gone.is_held",
+    Mutation("who came before a sender went holds what came before, too", "Flush._depart",
+             "        cut = agreed.cuts.get(sender, window.offset)",
+             "        self.unsettled.discard(stream)\n"
+             "        cut = agreed.cuts.get(sender, window.offset)",
              test=FLUSH
-             + "test_who_came_when_a_stream_ended_holds_nothing_of_it[mcast-udp-False]"),
-    Mutation("who has only what is behind the end of a stream holds it", "Flush.prepare",
-             "gone.is_held and come != gone.offset",
-             "gone.is_held and gone.come_up_to != gone.offset",
-             test=FLUSH
-             + "test_who_came_when_a_stream_ended_holds_nothing_of_it[mcast-udp-True]"),
+             + "test_who_came_when_a_sender_went_holds_nothing_that_comes_before[mcast-udp-AD]"),
     Mutation("as many streams are held as the last view has members", "Flush.install",
              "self.largest = max(self.largest, len(layer.members))",
              "self.largest = len(layer.members)",

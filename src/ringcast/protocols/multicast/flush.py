@@ -24,9 +24,10 @@ before: its cut (membership/). Here is what the streams do about it.
    one, or are lower: nobody that is left has more.
 
 4. *Settle.* When everything up to the cuts has come to all members, the group is
-   settled. A new member delivers nothing of a stream before, and reports nothing of it:
-   somebody may miss what comes before the cut, and have nobody to ask for it when the
-   sender dies. Then the stream must end there, for the new member too.
+   settled. A new member delivers nothing of a stream before, and reports nothing of it,
+   though its sender departs: somebody may miss what comes before the cut, and have
+   nobody to ask for it when all who have it die. Then the stream must end there, for
+   the new member too.
 
 A large message of a departed sender that is not whole at the cut is delivered by
 nobody. OOB messages are delivered when they come; the flush does not cover them.
@@ -117,7 +118,7 @@ class Flush:
         self.reported: dict[int, Seqno] | None = None       # since we were asked to prepare
         self.frozen: dict[Stream, Seqno] | None = None      # the same, by stream
         self.cuts: dict[Stream, Seqno] = {}         # at which the view before ended
-        self.unsettled: set[Stream] = set()         # of new members: deliver nothing of them yet
+        self.unsettled: set[Stream] = set()         # new to us: deliver nothing of them yet
         self.skips: dict[Stream, Seqno] = {}        # where streams begin for our application
         self.pending: deque[Pending] = deque()      # views that the application has not seen
         self.is_view_next = False                   # one waits only for Effects of its own
@@ -141,9 +142,8 @@ class Flush:
             layer.flush(now)            # our application may have got our messages before the wire
             streams = {layer.local.incarnation: (layer.own, layer.send_window.sent)}
             for origin, gone in self.departed.items():
-                come = earlier(gone.come_up_to, gone.cut)
-                if gone.is_held and come != gone.offset:        # we have something of it
-                    streams[origin] = gone.stream, come
+                if gone.is_held and gone.stream not in self.unsettled:
+                    streams[origin] = gone.stream, earlier(gone.come_up_to, gone.cut)
             for sender, window in layer.windows.items():
                 if window.stream not in self.unsettled:
                     streams[sender] = window.stream, window.come_up_to
@@ -268,10 +268,10 @@ class Flush:
         if window is None:
             return
         stream = window.stream
-        self.unsettled.discard(stream)                  # the cut is where somebody has all of it
         cut = agreed.cuts.get(sender, window.offset)
         if sender in self.departed:
             if cut == window.offset:                    # it was back, and sent nothing for us
+                self.unsettled.discard(stream)
                 stream.retire()
                 return
             self._set_aside(sender)
@@ -477,6 +477,7 @@ class Flush:
             whole = gone.ring.hd if gone.whole is None else gone.whole
             self.ended.note(gone.stream, gone.offset, earlier(whole, gone.cut))
         self.fetching.forget(origin, gone.stream)
+        self.unsettled.discard(gone.stream)
         self.skips.pop(gone.stream, None)
 
     def _give_up(self, origin: int) -> None:
