@@ -735,6 +735,9 @@ MUTATIONS = [
     Mutation("PREPARE and INSTALL are sent once", "Change.is_repeat_due",
              "self.due = now + self.pause", "self.due = 1 << 62",
              test=CHANGE + "test_what_is_not_answered_is_repeated_ever_more_rarely"),
+    Mutation("a member has a negative number", "Seat",
+             "incarnation: Number", "incarnation: int",
+             test=HOSTILE + "test_nothing_that_is_said_of_the_group_has_a_negative_number"),
     Mutation("a member that has promised a view waits for it for ever", "Membership._remind",
              "if self._is_kept_waiting(now):", "if False:",
              test=CHANGE
@@ -1082,7 +1085,7 @@ MUTATIONS = [
              "not self.rekeying.believes(sender, seek.name, seek.public)", "False",
              test=TRUST + "test_who_seeks_with_the_name_of_another_key_is_not_let_in"),
     Mutation("take PRESENT in any name", "Membership._on_present",
-             "or not self.rekeying.believes(sender, present.name)", "",
+             "not self.rekeying.believes(sender, present.name)", "False",
              test=TRUST + "test_who_seeks_with_the_name_of_another_key_is_not_let_in"),
     Mutation("a proved name may have any public key", "Identity.fits",
              "public in (None, proved.public)", "True",

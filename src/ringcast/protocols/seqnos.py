@@ -6,9 +6,15 @@ Ranges of seqnos are inclusive pairs (first, last).
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec import Meta
 
 Seqno = int
 Range = tuple[Seqno, Seqno]
+# A number of 64 bits in a body, checked while it is decoded: msgpack has none that are
+# larger.
+Number = Annotated[int, Meta(ge=0)]
 
 MODULUS = 1 << 64
 HALF = 1 << 63

@@ -9,7 +9,7 @@ from ringcast.address import EVERYONE
 from ringcast.config import Config, nanoseconds
 from ringcast.kinds import takes
 from ringcast.protocols.latest import Latest
-from ringcast.protocols.membership.messages import PRESENT, WHO, Empty, Present, are_numbers
+from ringcast.protocols.membership.messages import PRESENT, WHO, Empty, Present
 from ringcast.stack import Instant, Layer
 
 MOST_VIEWS = 64         # that are remembered
@@ -45,8 +45,6 @@ class Asking(Layer):
         one counts."""
         if not present.names:
             return True
-        if not are_numbers(present):
-            return False
         names = set(present.names)
         same = [view_id for view_id, known in self.found.items() if names & set(known.names)]
         if max(same, default=-1) < present.view_id:

@@ -17,10 +17,9 @@ import msgspec
 from ringcast.address import EVERYONE
 from ringcast.config import Config, nanoseconds
 from ringcast.kinds import Kind, takes
-from ringcast.protocols.membership.messages import are_numbers
 from ringcast.protocols.multicast.base import Multicast
 from ringcast.protocols.multicast.ended import Taken
-from ringcast.protocols.seqnos import Seqno
+from ringcast.protocols.seqnos import Number
 from ringcast.stack import Instant, Layer
 from ringcast.status import Layers
 
@@ -28,17 +27,17 @@ from ringcast.status import Layers
 class AskEnd(msgspec.Struct, array_like=True):
     """ASK_END: what do you have of the stream of this incarnation?"""
 
-    incarnation: int
+    incarnation: Number
 
 
 class End(msgspec.Struct, array_like=True):
     """END: my application has finished the messages behind `after`, up to `last`.
     Without `known`, I do not know the stream."""
 
-    incarnation: int
+    incarnation: Number
     known: bool
-    after: Seqno = 0
-    last: Seqno = 0
+    after: Number = 0
+    last: Number = 0
 
 
 ASK_END = Kind(40, "ask_end", AskEnd, traced=False)
@@ -96,8 +95,6 @@ class Ends(Layer):
     @takes(END)
     def _on_end(self, sender: int, end: End, now: Instant) -> bool:
         """On reception of END."""
-        if not are_numbers(end):
-            return False
         self._take(sender, end)
         return True
 
@@ -113,8 +110,6 @@ class Ends(Layer):
     @takes(ASK_END)
     def _on_ask_end(self, sender: int, asked: AskEnd, now: Instant) -> bool:
         """On reception of ASK_END: answer a member, as soon as there is an answer."""
-        if not are_numbers(asked):
-            return False
         if sender in self.multicast.members and (end := self._end(asked.incarnation)) is not None:
             self.send_control(END, end, sender, now)
         return True

@@ -78,7 +78,6 @@ from ringcast.protocols.membership.messages import (
     Seat,
     Seek,
     Suspects,
-    are_numbers,
 )
 from ringcast.protocols.membership.primary import Voting
 from ringcast.protocols.membership.rekeying import Rekeying
@@ -258,7 +257,7 @@ class Membership(Layer):
     @takes(PRESENT)
     def _on_present(self, sender: int, present: Present, now: Instant) -> bool:
         """On reception of PRESENT."""
-        if not are_numbers(present) or not self.rekeying.believes(sender, present.name):
+        if not self.rekeying.believes(sender, present.name):
             return False
         if self.is_open:
             self.meeting.take_present(sender, present, now)
@@ -286,8 +285,6 @@ class Membership(Layer):
     @takes(ALIVE)
     def _on_alive(self, sender: int, alive: Alive, now: Instant) -> bool:
         """On reception of ALIVE: compare the views."""
-        if not are_numbers(alive):
-            return False
         if not self.is_open or self.install is None:
             return True
         if sender not in self.members:
@@ -317,8 +314,6 @@ class Membership(Layer):
     @takes(SUSPECTS)
     def _on_suspects(self, sender: int, suspects: Suspects, now: Instant) -> bool:
         """On reception of SUSPECTS: count it, in the view that both have."""
-        if not are_numbers(suspects):
-            return False
         if sender in self.members and suspects.view_id == self.view_id:
             self.detection.take(sender, suspects.silent, now)
             self.detection.depart(set(suspects.excluded) - {self.local.incarnation})
@@ -328,9 +323,8 @@ class Membership(Layer):
     @takes(LEAVE)
     def _on_leave(self, sender: int, leave: Leave, now: Instant) -> bool:
         """On reception of LEAVE."""
-        if are_numbers(leave):
-            self.leaving.hear(sender, leave, now)
-        return are_numbers(leave)
+        self.leaving.hear(sender, leave, now)
+        return True
 
     def tell_view(self, now: Instant) -> None:
         """Say which view we have, to everybody: who asks may have no route here."""
@@ -483,7 +477,7 @@ class Membership(Layer):
     @takes(REFUSE)
     def _on_refuse(self, sender: int, refuse: Refuse, now: Instant) -> bool:
         """On reception of REFUSE."""
-        if not are_numbers(refuse) or not self.ceiling.allows(refuse.promised, now):
+        if not self.ceiling.allows(refuse.promised, now):
             return False
         self.coordinator.take_refusal(sender, refuse, now)
         return True

@@ -2,7 +2,6 @@
 bodies.
 """
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -12,7 +11,7 @@ from ringcast.address import Address
 from ringcast.config import LONGEST_ABSENCE, MAX_MEMBERS
 from ringcast.kinds import Kind
 from ringcast.protocols.multicast.keeping import MOST_PARTS, Kept, Name, Part
-from ringcast.protocols.seqnos import Seqno, is_seqno
+from ringcast.protocols.seqnos import Number
 
 # The application's state. FAILED: it has the state, and failed to give it.
 NO_PART, HAS, NEEDS, FAILED = range(4)
@@ -25,11 +24,11 @@ MAX_ROOTS = 32                          # first primary views that one goes back
 
 Physical = Annotated[str, Meta(max_length=256)]
 Terms = Annotated[dict[Name, Annotated[str, Meta(max_length=64)]], Meta(max_length=MAX_TERMS)]
-ViewId = Annotated[int, Meta(ge=0)]
+ViewId = Number
 GroupSize = Annotated[int, Meta(ge=1, le=MAX_MEMBERS)]
-Digest = Annotated[dict[int, Seqno], Meta(max_length=MAX_STREAMS)]
+Digest = Annotated[dict[Number, Number], Meta(max_length=MAX_STREAMS)]      # seqnos
 Names = Annotated[list[Name], Meta(max_length=MAX_MEMBERS)]
-Incarnations = Annotated[list[int], Meta(max_length=MAX_MEMBERS)]
+Incarnations = Annotated[list[Number], Meta(max_length=MAX_MEMBERS)]
 Roots = Annotated[list[ViewId], Meta(max_length=MAX_ROOTS)]
 Public = Annotated[bytes, Meta(max_length=MOST_PUBLIC)]
 Absence = Annotated[int, Meta(ge=0, le=LONGEST_ABSENCE * 1000)]     # milliseconds
@@ -55,7 +54,7 @@ class Present(msgspec.Struct, array_like=True):
     terms: Terms
     view_id: ViewId
     size: GroupSize                     # members of the view
-    coordinator: int
+    coordinator: Number
     taken: Name | None = None           # a name that is not free, for the one who seeks with it
     names: Names = []                   # of the members, the oldest first, for the one who asks
     observed: bool = False              # an observer coordinates: there are no others
@@ -82,7 +81,7 @@ class Standing(msgspec.Struct, array_like=True, frozen=True):
     """Says whether a member has the application's state, or needs it (state.py)."""
 
     state: Annotated[int, Meta(ge=NO_PART, le=FAILED)]
-    giver: int = 0                      # if it needs the state: who gives it; 0: nobody
+    giver: Number = 0                   # if it needs the state: who gives it; 0: nobody
     place: ViewId = 0                   # the view at whose place that state is taken
 
 
@@ -90,12 +89,12 @@ class Seat(msgspec.Struct, array_like=True):
     """One member of a view that is being agreed on."""
 
     name: Name
-    incarnation: int
+    incarnation: Number
     physical: Physical
     before: ViewId                      # the view that it comes from; 0: none
-    cut: Seqno = 0                      # where its stream is cut between the two views
+    cut: Number = 0                     # where its stream is cut between the two views
     absence: Absence = 0                # how long it is waited for when it is gone
-    low: Seqno | None = None            # it keeps what follows for members that come back
+    low: Number | None = None           # it keeps what follows for members that come back
     standing: Standing | None = None    # None: it takes no part in state transfer
     public: Public = b""               # with it the keys of views are sealed for it
     observes: bool = False              # nobody waits for it
@@ -118,10 +117,10 @@ class Seat(msgspec.Struct, array_like=True):
 class Gone(msgspec.Struct, array_like=True):
     """A departed sender: up to where everybody delivers what it sent."""
 
-    incarnation: int
+    incarnation: Number
     before: ViewId                      # the view of those whom it concerns
-    cut: Seqno
-    holder: int                         # a member that has everything up to the cut
+    cut: Number
+    holder: Number                      # a member that has everything up to the cut
     name: Name | None = None            # given if it is kept for members that come back
     # What each member has, while nothing may be freed.
     parts: Annotated[list[Part], Meta(max_length=MOST_PARTS)] = []
@@ -132,7 +131,7 @@ class Absent(msgspec.Struct, array_like=True):
     """A member that is gone and expected back."""
 
     name: Name
-    incarnation: int
+    incarnation: Number
     left: Absence                       # for how long it is waited for, when this is said
 
     @property
@@ -195,7 +194,7 @@ class Prepare(Seats, array_like=True):
 
     finish: Install | None = None
     roots: Roots = []
-    keys: Annotated[dict[int, Annotated[bytes, Meta(max_length=MOST_KEY)]],
+    keys: Annotated[dict[Number, Annotated[bytes, Meta(max_length=MOST_KEY)]],
                     Meta(max_length=MAX_MEMBERS)] = {}
     chain: Annotated[dict[ViewId, Annotated[bytes, Meta(max_length=MOST_KEY)]],
                      Meta(max_length=MOST_CHAINED)] = {}
@@ -211,8 +210,8 @@ class Report(msgspec.Struct, array_like=True):
     is_leaving: bool = False            # it has said LEAVE, and does not count
     install: Install | None = None      # our view, if the coordinator does not expect it
     # While somebody is absent: our own LOW. While nothing may be freed: what we keep.
-    low: Seqno | None = None
-    kept: Annotated[dict[int, Kept], Meta(max_length=MAX_STREAMS)] = {}
+    low: Number | None = None
+    kept: Annotated[dict[Number, Kept], Meta(max_length=MAX_STREAMS)] = {}
     standing: Standing | None = None
     left: Incarnations = []             # durable members that this one has heard to leave
 
@@ -253,25 +252,3 @@ OFFER = Kind(33, "offer", Install, traced=False, outside=True)    # become one w
 ASK = Kind(34, "ask", Empty, traced=False, outside=True)          # which view do you have?
 
 WHO = Kind(35, "who", Empty, traced=False, outside=True)          # who is there? I do not come
-
-
-def are_numbers(body: msgspec.Struct) -> bool:
-    """Return whether all numbers of a body fit 64 bits, which msgspec cannot check by
-    itself."""
-    return all(map(is_seqno, numbers(body)))
-
-
-def numbers(value: object) -> Iterator[int]:
-    """Yield all numbers in a body."""
-    if isinstance(value, int):
-        yield value
-    elif isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
-            yield from numbers(getattr(value, name))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from numbers(key)
-            yield from numbers(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from numbers(item)

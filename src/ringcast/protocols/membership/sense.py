@@ -20,7 +20,6 @@ from ringcast.protocols.membership.messages import (
     Report,
     Seats,
     ViewId,
-    are_numbers,
 )
 from ringcast.protocols.membership.seldom import Seldom
 from ringcast.stack import Instant
@@ -51,8 +50,7 @@ def are_seats(view: Seats) -> bool:
     earlier view."""
     members = {seat.incarnation for seat in view.seats}
     names = {seat.name for seat in view.seats}
-    return (are_numbers(view) and EVERYONE not in members
-            and len(members) == len(names) == len(view.seats)
+    return (EVERYONE not in members and len(members) == len(names) == len(view.seats)
             and all(seat.before < view.id for seat in view.seats))
 
 
@@ -79,6 +77,6 @@ def is_prepare(prepare: Prepare) -> bool:
 def is_report(sender: int, report: Report) -> bool:
     """Return whether a member can report like this."""
     install = report.install
-    return (are_numbers(report) and sender in report.digest and report.view_id < report.id
+    return (sender in report.digest and report.view_id < report.id
             and (install is None or (install.id == report.view_id and is_view(install)
                                      and install.seat(sender) is not None)))

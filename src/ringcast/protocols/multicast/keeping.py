@@ -34,7 +34,7 @@ from ringcast.address import Address
 from ringcast.config import MAX_CAPACITY, MAX_NAME, MAX_RESUME
 from ringcast.digest import Digest
 from ringcast.protocols.latest import Latest
-from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, later, precedes
+from ringcast.protocols.seqnos import MODULUS, Number, Seqno, earlier, later, precedes
 
 if TYPE_CHECKING:
     from ringcast.protocols.multicast.base import Multicast
@@ -51,18 +51,18 @@ Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 class Kept(msgspec.Struct, array_like=True):
     """The stream of another sender, as a member keeps it."""
 
-    low: Seqno                          # everything that follows is kept
+    low: Number                         # everything that follows is kept
     name: Name | None = None            # of the sender, if somebody is absent
-    before: Seqno | None = None         # the large message of which only the rest is kept
+    before: Number | None = None        # the large message of which only the rest is kept
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
     """Says what one member has of the stream of a departed sender."""
 
-    holder: int
-    low: Seqno                          # what follows ...
-    last: Seqno                         # ... up to here
-    before: Seqno | None = None         # as in Kept
+    holder: Number
+    low: Number                         # what follows ...
+    last: Number                        # ... up to here
+    before: Number | None = None        # as in Kept
 
 
 class Owed(NamedTuple):
