@@ -20,6 +20,8 @@ from ports import free_port
 from ringcast._core import sockets
 from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError, ConfigError, TransportError
+from ringcast.transport import udp
+from ringcast.transport.ipv4 import parse_host_port
 from ringcast.transport.udp import UdpTransport
 
 pytestmark = pytest.mark.udp
@@ -158,6 +160,23 @@ def test_a_malformed_or_foreign_physical_is_counted_and_left_out(member, physica
     a.put([(2, b"lost"), (3, b"kept")])
     assert drain(b) == [b"kept"]
     assert (a.status().bad_routes, a.status().send_unknown) == (1, 1)
+
+
+def test_only_a_route_that_is_new_is_parsed(member, monkeypatch):
+    """A group that forms tells all routes whenever one is added."""
+    a, b, c = member(), member(), member()
+    parsed = []
+    monkeypatch.setattr(udp, "parse_host_port",
+                        lambda *route: parsed.append(route[0]) or parse_host_port(*route))
+    a.connect({2: b.physical, 4: "nowhere"})
+    a.connect({2: b.physical, 3: b.physical, 4: "nowhere"})
+    a.put([(2, b"to b"), (3, b"and again")])
+    assert drain(b) == [b"to b", b"and again"]
+    a.connect({2: c.physical, 4: "nowhere"})
+    a.put([(2, b"to c"), (3, b"lost"), (4, b"lost")])
+    assert drain(c) == [b"to c"]
+    assert parsed == [b.physical, "nowhere", b.physical, c.physical]
+    assert (a.status().bad_routes, a.status().send_unknown) == (3, 2)
 
 
 def test_nobody_can_take_the_place_of_everyone(member):

@@ -152,7 +152,8 @@ class UdpTransport(RefCountedTransport):
                               segments=not self._loopback)
         self._everyone = SockAddr(group_address, port)
         self._own: HostPort = (interface, own_port)
-        self._members: dict[int, SockAddr] = {}     # the table of routes
+        self._routes: dict[int, str] = {}           # that were told last ...
+        self._members: dict[int, SockAddr] = {}     # ... and those of them that can be used
         self._sought: list[HostPort] = []
         self._bad_routes = self._bad_addresses = 0
         self._address_all()
@@ -162,16 +163,28 @@ class UdpTransport(RefCountedTransport):
 
     def connect(self, routes: Mapping[int, str]) -> None:
         """See `Transport.connect`. A `physical` is `address:port` of one IPv4 host,
-        which is on loopback if and only if this member is."""
-        table = {}
-        for member, physical in routes.items():
-            address = parse_host_port(physical, self._loopback)
-            if address is not None and member != EVERYONE:
-                table[member] = SockAddr(*address)
+        which is on loopback if and only if this member is.
+
+        While a large group forms, this is called for each member that is heard, with
+        all of them; so what is known is not parsed again."""
         with self._lock:
+            known, former = self._routes, self._members
+            table = {}
+            for member, physical in routes.items():
+                if known.get(member) == physical:
+                    address = former.get(member)
+                else:
+                    address = self._address(member, physical)
+                if address is not None:
+                    table[member] = address
             self._bad_routes += len(routes) - len(table)
-            self._members = table
+            self._routes, self._members = dict(routes), table
             self._address_all()
+
+    def _address(self, member: int, physical: str) -> SockAddr | None:
+        """Return the address of a member; None if there is none that can be used."""
+        address = parse_host_port(physical, self._loopback)
+        return None if address is None or member == EVERYONE else SockAddr(*address)
 
     def seek(self, addresses: Collection[str]) -> None:
         """See `Transport.seek`: each datagram to EVERYONE also goes by unicast to each
@@ -186,8 +199,10 @@ class UdpTransport(RefCountedTransport):
     def _address_all(self) -> None:
         """Make the addresses of all destinations: of members, of EVERYONE, and of each
         place that is sought, under the place itself."""
-        known = {(address.host, address.port) for address in self._members.values()}
-        sought = [place for place in self._sought if place not in known]
+        sought = self._sought
+        if sought:
+            known = {(address.host, address.port) for address in self._members.values()}
+            sought = [place for place in sought if place not in known]
         addresses: dict[Hashable, SockAddr] = {place: SockAddr(*place) for place in sought}
         addresses.update(self._members.items())
         addresses[EVERYONE] = self._everyone
