@@ -106,6 +106,7 @@ FEW = """(Settings(members=5, late=3, loss=0.3, duration=0.5, messages=20, unica
                    options={"min_members": 3, "form_margin": 20}),)"""
 LOSS = "tests/sim/test_loss.py::"
 CHANGE = "tests/protocols/membership/test_change.py::"
+MEMBERSHIP = "tests/protocols/membership/test_membership.py::"
 DURABLE = "tests/sim/test_durable.py::"
 STATES = "tests/sim/test_state_transfer.py::"
 EXCUSES = DURABLE + "test_a_stream_that_was_given_up_excuses_no_other_one[mcast-udp]"
@@ -735,6 +736,29 @@ MUTATIONS = [
     Mutation("PREPARE and INSTALL are sent once", "Change.is_repeat_due",
              "self.due = now + self.pause", "self.due = 1 << 62",
              test=CHANGE + "test_what_is_not_answered_is_repeated_ever_more_rarely"),
+    Mutation("PREPARE and INSTALL are repeated while answers come", "Change.note_answer",
+             "self.due = max(self.due, now + LEAST_PAUSE)", "pass",
+             test=CHANGE + "test_nothing_is_repeated_while_others_answer"),
+    Mutation("a first view waits so long for all together", "Coordinator.form",
+             "self._silence(change, now)", "now - change.began",
+             test=CHANGE + "test_the_first_view_waits_for_all_while_they_answer_one_by_one"),
+    Mutation("a view waits so long for all who come together", "Coordinator._is_stuck",
+             "self._silence(change, now)", "now - change.began",
+             test=CHANGE + "test_a_view_waits_for_all_who_come_while_they_answer_one_by_one"),
+    Mutation("what is not read yet is no answer", "Coordinator._silence",
+             "max(change.answered, unread_at)", "change.answered",
+             test=CHANGE + "test_who_is_behind_with_reading_gives_nobody_up_but_not_for_ever"),
+    Mutation("whoever sends on and on keeps a change waiting", "Coordinator._silence",
+             "min(self.layer.stack.unread_at, change.answered + MOST_UNREAD)",
+             "self.layer.stack.unread_at",
+             test=CHANGE + "test_who_is_behind_with_reading_gives_nobody_up_but_not_for_ever"),
+    Mutation("in a crowd everybody is told each time", "Discovery.seek",
+             "return lowest", "return EVERYONE",
+             test=MEMBERSHIP + "test_in_a_crowd_a_seek_to_everybody_is_rare"),
+    Mutation("in a crowd nobody is told between", "Discovery.seek",
+             "return lowest", "return self.incarnation",
+             test=MEMBERSHIP + "test_in_a_crowd_too_a_lost_seek_is_soon_said_again_to_who_forms_"
+                               "the_group"),
     Mutation("a member has a negative number", "Seat",
              "incarnation: Number", "incarnation: int",
              test=HOSTILE + "test_nothing_that_is_said_of_the_group_has_a_negative_number"),
@@ -940,8 +964,8 @@ MUTATIONS = [
                   "test_members_that_must_prove_first_that_they_are_there_form_one_group_too"),
     Mutation("whoever sends on and on keeps a group from forming", "Discovery.is_calm_at",
              "min(unread_at, self.began + MOST_UNREAD)", "unread_at",
-             test="tests/protocols/membership/test_membership.py::"
-                  "test_what_is_left_unread_keeps_a_group_from_forming_but_not_for_ever"),
+             test=MEMBERSHIP
+             + "test_what_is_left_unread_keeps_a_group_from_forming_but_not_for_ever"),
     Mutation("open what a member sent before it answered", "Seal._learn",
              "Epoch(cipher, hello.numbers)", "Epoch(cipher, [0, 0, 0, 0])",
              test=THREATS + "test_what_was_said_before_a_member_started_does_not_open_there"),

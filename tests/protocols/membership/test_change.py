@@ -6,7 +6,7 @@ from membership_world import MS, World
 from msgspec.structs import replace
 
 from ringcast._core import wire
-from ringcast.protocols.membership.change import MOST_PAUSE, Change
+from ringcast.protocols.membership.change import LEAST_PAUSE, MOST_PAUSE, Change
 from ringcast.protocols.membership.layer import WAIT
 from ringcast.protocols.membership.messages import (
     INSTALL,
@@ -84,6 +84,19 @@ def test_what_is_not_answered_is_repeated_ever_more_rarely():
         now += MS
     pauses = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
     assert pauses == sorted(pauses) and pauses[0] < pauses[-1] == MOST_PAUSE
+
+
+def test_nothing_is_repeated_while_others_answer():
+    """In a group of a hundred on two cores, who is missing is just about to."""
+    attempt = change(*range(1, 9))
+    assert attempt.is_repeat_due(0)
+    for number in range(1, 8):
+        now = (LEAST_PAUSE - MS) * number
+        assert not attempt.is_repeat_due(now)
+        attempt.note_answer(now)
+        attempt.reports[number] = Report(NEXT, BEFORE, {number: 0}, [])
+    assert not attempt.is_repeat_due(now + LEAST_PAUSE - 1)
+    assert attempt.is_repeat_due(now + LEAST_PAUSE)
 
 
 # --------------------------------------------------------------------------------------- in a group
@@ -347,3 +360,50 @@ def test_the_id_of_a_view_is_above_all_that_its_members_have_promised():
     world.run(10)
     world.start("D")
     assert world.run_until_one(500) is not None
+
+
+def slow_to_answer(world, names):
+    """Have these members pause, each by 300 ms longer, as soon as they have heard
+    PREPARE."""
+    def tap(node, datagram):
+        if datagram[3] == PREPARE and waiting:
+            for number, name in enumerate(waiting, 1):
+                world[name].pause(300 * number)
+            waiting.clear()
+
+    waiting, world.tap = list(names), tap
+
+
+def test_the_first_view_waits_for_all_while_they_answer_one_by_one():
+    world = World(3, min_members=6).start(*"ABCDEF")
+    first = min("ABCDEF", key=lambda name: world[name].address.incarnation)
+    slow_to_answer(world, set("ABCDEF") - {first})
+    assert world.run_until_one(5000) is not None
+    assert world[first].layer.coordinator.num_changes == 1
+
+
+def test_a_view_waits_for_all_who_come_while_they_answer_one_by_one():
+    world = formed("A")
+    before = world["A"].layer.coordinator.num_changes
+    slow_to_answer(world, "BCDEF")
+    world.start(*"BCDEF")
+    assert world.run_until_one(5000) is not None
+    assert world["A"].layer.coordinator.num_changes == before + 1
+
+
+def test_who_is_behind_with_reading_gives_nobody_up_but_not_for_ever():
+    """What is not read may be the answer; but anybody can send."""
+    world = formed("AB")
+    first = world[world["A"].view.coordinator.name]
+    coordinator, joiner = first.layer.coordinator, world.start("C")["C"]
+    world.tap = lambda node, datagram: datagram[3] == PREPARE and joiner.pause(60_000)
+
+    def waits_for_joiner(milliseconds):
+        for _ in range(0, milliseconds, 100):
+            world.run(100)
+            first.stack.receive([], world.now, emptied=False)
+        change = coordinator.change
+        return change is not None and joiner.address.incarnation in change.missing()
+
+    assert waits_for_joiner(4000)
+    assert not waits_for_joiner(3000)

@@ -1,6 +1,7 @@
 """The membership layer alone: groups form, agree, heal, and exclude whom they
 should."""
 
+from collections import Counter
 from functools import partial
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ from membership_world import MS, Node, World
 from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.errors import ConfigError
+from ringcast.protocols.membership import discovery
 from ringcast.protocols.membership.detection import WATCHERS
 from ringcast.protocols.membership.messages import SEEK, Seek
 
@@ -129,6 +131,48 @@ def test_a_hundred_that_start_at_once_form_one_view_and_notice_who_dies():
     assert {tuple(sorted(node.view.names)) for node in world.living()} == {
         tuple(sorted(world.nodes.keys() - dead))}
     check_histories(world.nodes.values())
+
+
+CROWD = 12
+
+
+@pytest.fixture
+def crowd(monkeypatch):
+    """A world in which a few are a crowd, that wait for one more."""
+    monkeypatch.setattr(discovery, "SHARE", 3 * MS)     # 400 ms between two SEEKs to everybody
+    return World(1, seek_interval=50, min_members=CROWD + 1)
+
+
+def test_in_a_crowd_a_seek_to_everybody_is_rare(crowd):
+    """Each is work for everybody."""
+    said = Counter()
+
+    def tap(node, datagram):
+        if datagram[3] == SEEK:
+            said[int.from_bytes(datagram[16:24], "little")] += 1
+
+    crowd.start(*(f"m{number}" for number in range(CROWD)))
+    crowd.run(100)
+    crowd.tap = tap
+    crowd.run(800)
+    lowest = min(node.address.incarnation for node in crowd.nodes.values())
+    assert said.keys() == {EVERYONE, lowest}
+    assert said[EVERYONE] <= 3 * CROWD + 800 / 50 + 1       # the lowest says it as before
+    assert said[lowest] >= (CROWD - 1) * (800 / 50 - 3)
+    crowd.tap = None
+    crowd.start("last")
+    assert crowd.run_until_one(500) is not None
+
+
+def test_in_a_crowd_too_a_lost_seek_is_soon_said_again_to_who_forms_the_group(crowd):
+    names = [f"m{number}" for number in range(CROWD + 1)]
+    crowd.start(*names)
+    lowest = min(names, key=lambda name: crowd[name].address.incarnation)
+    other = next(name for name in names if name != lowest)
+    crowd.cut = {(other, lowest)}
+    crowd.run(60)
+    crowd.cut = set()
+    assert crowd.run_until_one(420) is not None
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,7 +1,9 @@
 """A view change, as the coordinator sees it.
 
 PREPARE goes to all who shall be in the new view, until each has answered with a REPORT.
-Then INSTALL goes to them, until each has answered INSTALLED. A coordinator that dies on
+Then INSTALL goes to them, until each has answered INSTALLED. While answers come, those
+that are missing are probably on their way: nothing is repeated, and nobody is given up.
+In a group of a hundred on a few cores they take long. A coordinator that dies on
 the way is succeeded: the next one prepares again, with a higher id. It may find that
 some members have installed what the dead one decided and others have not. Then it
 makes them finish that view first (`finish`), and asks again.
@@ -56,8 +58,12 @@ class Change:
     installed: set[int] = field(default_factory=set)
     complete: set[int] = field(default_factory=set)
     finished: set[int] = field(default_factory=set)
+    answered: Instant = field(init=False)       # when somebody has answered last
     due: Instant = 0                            # when to repeat
     pause: int = LEAST_PAUSE
+
+    def __post_init__(self) -> None:
+        self.answered = self.began
 
     @property
     def members(self) -> set[int]:
@@ -70,6 +76,12 @@ class Change:
     def missing(self) -> set[int]:
         """Return the members that have not answered what was sent last."""
         return self.members - (self.reports.keys() if self.install is None else self.installed)
+
+    def note_answer(self, now: Instant) -> None:
+        """Note that a member has answered: do not repeat while others may be about
+        to."""
+        self.answered = now
+        self.due = max(self.due, now + LEAST_PAUSE)
 
     def is_repeat_due(self, now: Instant) -> bool:
         """Return whether to send again, ever more rarely."""

@@ -8,6 +8,9 @@ members that start together form one group and not several. What has come and is
 read yet may be of one who seeks, so it counts as new, but not for ever: anybody can
 send.
 
+In a crowd each SEEK to everybody is work for everybody. So the more are heard, the more
+rarely it is said, and between to the one alone who would form the group.
+
 Should two groups form all the same, they become one as soon as they hear of each other:
 as soon as one hears all members of the other, because otherwise they would part again.
 If some stay silent, it does not wait for ever.
@@ -16,15 +19,21 @@ If some stay silent, it does not wait for ever.
 from collections.abc import Collection
 from typing import NamedTuple
 
+from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS, Config, nanoseconds
 from ringcast.protocols.latest import Latest
 from ringcast.protocols.membership.detection import WATCH_ALL
 from ringcast.protocols.membership.messages import Present, Seat, Seek
+from ringcast.protocols.membership.seldom import Seldom
 from ringcast.stack import Instant
 
-FRESH = 6               # times seek_interval that a SEEK counts
 EAGER = 20              # SEEKs at seek_interval; later ones are rarer
 RARER = 4               # times seek_interval
+# Of n that seek, each leaves n * n * SHARE nanoseconds between two SEEKs to everybody,
+# but not more than CROWDED times seek_interval.
+SHARE, CROWDED = 60_000, 20
+# For how many times seek_interval a SEEK counts; and in a crowd, of these pauses.
+FRESH, FRESH_CROWD = 24, 3
 MOST_VIEWS = 8          # other views that are remembered
 SHUNNED = nanoseconds(5_000.0)  # for how long one that a member does not trust is not let in
 PATIENCE = 100          # times seek_interval: how long to wait until all of another group are heard
@@ -56,6 +65,8 @@ class Discovery:
         self.shunned: Latest[int, Instant] = Latest(MAX_MEMBERS)        # and until when
         self.next_seek: Instant | None = None
         self.num_seeks = 0
+        self.told: Instant | None = None                # when everybody was told last
+        self.looked = Seldom(self.interval)             # who is silent
         self.changed: Instant = 0                       # when somebody came or went
         self.began: Instant = 0
 
@@ -63,10 +74,22 @@ class Discovery:
         """Look for others from now on."""
         self.changed = self.began = now
 
-    def seek(self, now: Instant) -> None:
-        """Note that a SEEK is sent now."""
+    @property
+    def pause(self) -> int:
+        """Return how many nanoseconds we leave between two SEEKs to everybody."""
+        return min((len(self.seekers) + 1) ** 2 * SHARE, CROWDED * self.interval)
+
+    def seek(self, now: Instant) -> int:
+        """Note that a SEEK is sent now, and return to whom: to EVERYONE, or in a crowd
+        to the lowest alone, who forms the group."""
         self.num_seeks += 1
         self.next_seek = now + self.interval * (1 if self.num_seeks < EAGER else RARER)
+        lowest = min((sender for sender, found in self.seekers.items() if not found.seat.observes),
+                     default=EVERYONE)
+        if self.told is None or now - self.told >= self.pause or self.incarnation < lowest:
+            self.told = now
+            return EVERYONE
+        return lowest
 
     def hear_seeker(self, sender: int, seek: Seek, now: Instant) -> None:
         """Note who has no view."""
@@ -126,9 +149,12 @@ class Discovery:
 
     def drop_silent(self, now: Instant) -> None:
         """Forget those who have not been heard for a while."""
+        if not self.looked.allows(now):
+            return
+        lasts = max(FRESH * self.interval, FRESH_CROWD * self.pause)
         for table in (self.seekers, self.others):
             for sender, found in list(table.items()):
-                if now - found.heard > FRESH * RARER * self.interval:
+                if now - found.heard > lasts:
                     del table[sender]
                     self.changed = now
 

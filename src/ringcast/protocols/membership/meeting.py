@@ -51,9 +51,8 @@ class Meeting:
     # ---------------------------------------------------------------------------------- what we say
 
     def seek(self, now: Instant) -> None:
-        """Say SEEK to everybody."""
-        self.discovery.seek(now)
-        self.answer(EVERYONE, now)
+        """Say SEEK to everybody, or to the one who forms the group."""
+        self.answer(self.discovery.seek(now), now)
 
     def answer(self, dest: int, now: Instant) -> None:
         """Say SEEK to somebody new. It goes to that one alone: if all of a thousand

@@ -69,6 +69,8 @@ class Settling:
             if installed.id == layer.view_id == self.settled_id and sender in layer.members:
                 self.say(sender, now)
             return
+        if sender not in change.installed:
+            change.note_answer(now)
         change.installed.add(sender)
         if installed.complete:
             change.complete.add(sender)
