@@ -159,6 +159,7 @@ class Mutation:
     test: str = ""                      # catches it in place of the simulator, if that is quick
 
 
+UNREAD = "test_who_is_behind_with_reading_gives_nobody_up_but_not_for_ever"
 MUTATIONS = [
     # ------------------------------------------------------------------------------------ observers
     Mutation("wait for the acks of an observer", "Mcast.track",
@@ -267,7 +268,8 @@ MUTATIONS = [
     Mutation("a first view has less than min_members", "Discovery.is_enough",
              ">= self.min_members", ">= 1", FEW),
     Mutation("form a group at once", "Discovery.is_calm_at",
-             "max(self.changed, waited) + self.margin", "max(self.changed, waited)", STARTS),
+             "heard_at(unread_at, self.began)) + self.margin", "heard_at(unread_at, self.began))",
+             STARTS),
     Mutation("observers let somebody in who then leads", "Coordinator._wanted",
              "layer.observes and not seat.observes", "False",
              test=OBSERVERS + "test_observers_that_are_left_alone_are_taken_into_the_group_of_who_"
@@ -740,18 +742,18 @@ MUTATIONS = [
              "self.due = max(self.due, now + LEAST_PAUSE)", "pass",
              test=CHANGE + "test_nothing_is_repeated_while_others_answer"),
     Mutation("a first view waits so long for all together", "Coordinator.form",
-             "self._silence(change, now)", "now - change.began",
+             "change.answered)", "change.began)",
              test=CHANGE + "test_the_first_view_waits_for_all_while_they_answer_one_by_one"),
     Mutation("a view waits so long for all who come together", "Coordinator._is_stuck",
-             "self._silence(change, now)", "now - change.began",
+             "now - change.answered", "now - change.began",
              test=CHANGE + "test_a_view_waits_for_all_who_come_while_they_answer_one_by_one"),
-    Mutation("what is not read yet is no answer", "Coordinator._silence",
-             "max(change.answered, unread_at)", "change.answered",
-             test=CHANGE + "test_who_is_behind_with_reading_gives_nobody_up_but_not_for_ever"),
-    Mutation("whoever sends on and on keeps a change waiting", "Coordinator._silence",
-             "min(self.layer.stack.unread_at, change.answered + MOST_UNREAD)",
-             "self.layer.stack.unread_at",
-             test=CHANGE + "test_who_is_behind_with_reading_gives_nobody_up_but_not_for_ever"),
+    Mutation("what is not read yet is no answer", "Coordinator.form",
+             "layer.stack.unread_at, change.answered", "0, change.answered",
+             test=CHANGE + UNREAD + "[False]"),
+    Mutation("what is not read yet is an answer to a group, too", "Coordinator._is_stuck",
+             "now - change.answered",
+             "now - max(layer.stack.unread_at, change.answered)",
+             test=CHANGE + UNREAD + "[True]"),
     Mutation("in a crowd everybody is told each time", "Discovery.seek",
              "return lowest", "return EVERYONE",
              test=MEMBERSHIP + "test_in_a_crowd_a_seek_to_everybody_is_rare"),
@@ -962,8 +964,8 @@ MUTATIONS = [
              "self.was_asked = None, True", "self.was_asked = None, False",
              test="tests/sim/test_forming.py::"
                   "test_members_that_must_prove_first_that_they_are_there_form_one_group_too"),
-    Mutation("whoever sends on and on keeps a group from forming", "Discovery.is_calm_at",
-             "min(unread_at, self.began + MOST_UNREAD)", "unread_at",
+    Mutation("whoever sends on and on keeps a group from forming", "heard_at",
+             "min(unread_at, since + MOST_UNREAD)", "unread_at",
              test=MEMBERSHIP
              + "test_what_is_left_unread_keeps_a_group_from_forming_but_not_for_ever"),
     Mutation("open what a member sent before it answered", "Seal._learn",

@@ -11,7 +11,7 @@ from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS, nanoseconds
 from ringcast.protocols.latest import Latest
 from ringcast.protocols.membership.change import Change
-from ringcast.protocols.membership.discovery import MOST_UNREAD
+from ringcast.protocols.membership.discovery import heard_at
 from ringcast.protocols.membership.messages import (
     INSTALL,
     PREPARE,
@@ -198,7 +198,8 @@ class Coordinator:
         if change is None:
             if discovery.may_form(now, layer.stack.unread_at):
                 self.begin([layer.seat(), *discovery.candidates()], None, now)
-        elif change.install is None and self._silence(change, now) >= JOINING:
+        elif change.install is None and now - heard_at(
+                layer.stack.unread_at, change.answered) >= JOINING:
             for member in change.missing():
                 discovery.forget(member)
             self.change = None
@@ -225,7 +226,7 @@ class Coordinator:
     def _is_stuck(self, change: Change, gone: set[int], now: Instant) -> bool:
         """Return whether an attempt waits for somebody who will not answer. Then drop
         that one."""
-        layer, missing, age = self.layer, change.missing(), self._silence(change, now)
+        layer, missing, age = self.layer, change.missing(), now - change.answered
         timeout = layer.detection.timeout
         strangers, watching = missing - layer.members.keys(), missing & change.observers
         if missing == watching:
@@ -241,12 +242,6 @@ class Coordinator:
         if age >= timeout:
             layer.detection.depart(missing)
         return True
-
-    def _silence(self, change: Change, now: Instant) -> int:
-        """Return for how long nobody has answered. What has come and is not read yet
-        may be an answer; but not for ever, because anybody can send."""
-        unread_at = min(self.layer.stack.unread_at, change.answered + MOST_UNREAD)
-        return now - max(change.answered, unread_at)
 
     def _wanted(self, gone: set[int], now: Instant) -> list[Seat] | None:
         """Return the seats of the next view; None if it has the members of this one, or

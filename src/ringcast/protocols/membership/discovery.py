@@ -49,6 +49,12 @@ class Found(NamedTuple):
     min_members: int = 1
 
 
+def heard_at(unread_at: Instant, since: Instant) -> Instant:
+    """Return when somebody may have been heard last, of whom we wait to hear `since`:
+    when something was left unread, but not for ever, because anybody can send."""
+    return max(since, min(unread_at, since + MOST_UNREAD))
+
+
 class Discovery:
     """Remembers who seeks, and who has a view that is not ours."""
 
@@ -165,8 +171,7 @@ class Discovery:
     def is_calm_at(self, unread_at: Instant) -> Instant:
         """Return when we have heard nothing new for form_margin. `unread_at` is when
         something was left unread last."""
-        waited = min(unread_at, self.began + MOST_UNREAD)
-        return max(self.changed, waited) + self.margin
+        return max(self.changed, heard_at(unread_at, self.began)) + self.margin
 
     def may_form(self, now: Instant, unread_at: Instant) -> bool:
         """Return whether we may form the first view of the group."""
