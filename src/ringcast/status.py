@@ -285,10 +285,12 @@ class Nakack2Status(MulticastStatus, tag="nakack2"):
         "gaps", "gaps that stood for gap_timeout without retransmission",
         "Not 0: a connection lost datagrams without breaking; set `xmit_interval`.")] = 0
     resyncs_sent: Annotated[int, Count(
-        "RESYNC", "RESYNC sent: what this member has, after a connection broke",
-        "Grows: connections break; see `links_lost`.")] = 0
+        "RESYNC", "RESYNC sent: what this member has, after a connection broke or where a stream "
+        "begins",
+        "Grows while no member comes: connections break; see `links_lost`.")] = 0
     resyncs_received: Annotated[int, Count(
-        "RESYNC", "RESYNC received", "Grows: connections break; see `links_lost`.")] = 0
+        "RESYNC", "RESYNC received",
+        "Grows while no member comes: connections break; see `links_lost`.")] = 0
     become_server_queue: Annotated[int, Now(
         "messages", "messages that wait for their window",
         "Not 0 for long: a member sends that never comes into the view.")] = 0

@@ -267,7 +267,7 @@ def check_nakack2_answers(member: Honest, now: int) -> None:
         counters = member.multicast.counters
         assert counters.resyncs_sent == sent[RESYNC]
         most = (member.num_links + counters.num_gaps + counters.num_dropped_for_resync
-                + peers * (member.num_views + member.num_switches))
+                + peers * (2 * member.num_views + member.num_switches))
         assert sent[RESYNC] <= most
         assert counters.num_gaps <= peers * (1 + now // (GAP - SCAN))
     votes = (1 + now // STABLE + 2 * member.num_views + member.num_links + member.num_finished

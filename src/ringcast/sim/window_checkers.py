@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from ringcast.address import EVERYONE
 from ringcast.config import MAX_DATAGRAM
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ
 from ringcast.protocols.multicast.lossless import MOST_ROOM
@@ -102,10 +103,11 @@ class WindowCheckers:
 
     def sent(self, member: "Member", datagram: bytes) -> None:
         """Check that a member without retransmission asks for nothing and announces no
-        last seqno."""
+        last seqno to all. To one that asks it says it (resync.py)."""
         layer = member.multicast
         if isinstance(layer, Nakack2) and not layer.retransmits:
             header = member.stack.open(datagram)
-            if header is None or header.kind in (XMIT_REQ, HIGHEST):
+            if header is None or header.kind == XMIT_REQ or (
+                    header.kind == HIGHEST and header.dest == EVERYONE):
                 self.violated("mode", f"{member.name} does not retransmit, and sent a datagram of "
                                       f"kind {header and header.kind}")

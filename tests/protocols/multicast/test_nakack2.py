@@ -162,6 +162,41 @@ def test_the_first_resync_over_a_new_connection_is_answered_at_once():
         assert group["A"].multicast.counters.xmit_rsps_sent == 10 * answers
 
 
+def test_what_comes_in_one_turn_with_the_announcement_is_not_missing():
+    """B has asked A what A has sent, which was nothing then."""
+    group = cluster()
+    layer, came = group["B"].multicast, []
+    before = layer.counters.resyncs_sent
+    group.network.discard = lambda source, target, datagram: came.append(datagram) or True
+    group["A"].send(*payloads("A", 1, 3))
+    highest = multicast.Highest(3, 0, layer.view_id)
+    group["B"].turn([*came, control(group, "A", multicast.HIGHEST, highest)])
+    assert window(group, "B", "A").come_up_to == 3
+    assert layer.counters.resyncs_sent == before and not layer.resyncs.begun
+
+
+def test_what_a_stream_lacks_that_has_begun_is_asked_for_at_once_and_once():
+    group = cluster()
+    layer = group["B"].multicast
+    before, asked = layer.counters.resyncs_sent, sent(group, RESYNC)
+    highest = multicast.Highest(3, 0, layer.view_id)
+    group["B"].turn([control(group, "A", multicast.HIGHEST, highest)] * 5)
+    assert len(asked) == 1 and layer.counters.resyncs_sent == before + 1
+
+
+def test_one_who_asks_what_was_sent_gets_no_messages():
+    group = cluster("ABC")
+    group["C"].consumer.finish_after = None
+    group["A"].send(*payloads("A", 1, 10))
+    group.run(100)
+    told, repeats = sent(group, multicast.HIGHEST), sent(group, multicast.REPEAT)
+    group["A"].turn([control(group, "B", RESYNC, Resync(10, asks=True))])
+    assert told == []                                   # it has everything
+    group["A"].turn([control(group, "B", RESYNC, Resync(9, asks=True))])
+    group.run(PAUSE / 1e6 + 4)
+    assert repeats == [] and not group["A"].multicast.resyncs.wanted
+
+
 def test_over_udp_there_is_no_resync():
     group = cluster(**UDP, xmit_interval=3)
     group["A"].send(*payloads("A", 1, 10))

@@ -24,6 +24,7 @@ from ringcast.config import Config
 from ringcast.digest import Digest
 from ringcast.kinds import takes
 from ringcast.protocols.budget import Budget
+from ringcast.protocols.multicast.announcing import HIGHEST, Highest
 from ringcast.protocols.multicast.base import REPEAT, Multicast
 from ringcast.protocols.multicast.become_server_queue import UNBOUNDED, BecomeServerQueue
 from ringcast.protocols.multicast.lossless import has_room
@@ -140,13 +141,13 @@ class Nakack2(Multicast):
 
     def begin(self, sender: int, now: Instant) -> None:
         """BECOME_SERVER, for one sender: move its datagrams from the queue to its
-        window. Over a lossless transport ask for what the queue did not keep."""
+        window. Over a lossless transport ask for what did not come or was not kept."""
         window = self.windows.get(sender)
         if window is not None:
             for packet in self.queue.take(sender):
                 self.take(window, [packet], now)
-            if self.lossless:                           # its repeats may have come too early
-                self.resyncs.send(sender, window, now)
+            if self.lossless:
+                self.resyncs.begin(sender, window, now)
 
     def track(self, member: int, start: Seqno) -> None:
         """Send a new member what was sent before it came and belongs to its view.
@@ -180,8 +181,23 @@ class Nakack2(Multicast):
         if not self.lossless or seqno is None:
             return False
         self.counters.resyncs_received += 1
+        if resync.asks:
+            self.resyncs.tell(member, seqno, now)
+            return True
         self.resyncs.want(member, seqno)
         self.resyncs.answer(now)
+        return True
+
+    @takes(HIGHEST)
+    def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
+        """On reception of HIGHEST: see also whether a stream lacks anything that has
+        begun here."""
+        if sender in self.resyncs.begun:
+            self._take_run(now)                 # it came before
+        if not super()._on_highest(sender, highest, now):
+            return False
+        if sender in self.resyncs.begun:
+            self.resyncs.hear(sender, highest.seqno, now)
         return True
 
     # ------------------------------------------------------------------ what is finished and stable

@@ -5,6 +5,12 @@ A lossless transport loses datagrams only when a connection breaks. Over the new
 connection the receiver says up to where it has everything, and the sender sends all
 that follows. The same mends a gap that stands for gap_timeout where nothing asks for
 it: that should not happen, so it is logged as a warning too.
+
+Where a stream begins, its receiver does not know whether it misses anything. What was
+sent before there was a connection, and what its queue dropped, leaves no gap if nothing
+follows. But what is on its way is not lost, and must not be sent twice. So the receiver
+only asks (`asks`), and the sender says by HIGHEST what it has sent. Over a connection
+that comes behind everything else. What is missing then is lost, and RESYNC is sent.
 """
 
 import math
@@ -16,6 +22,7 @@ import msgspec
 from ringcast._core import wire
 from ringcast.config import nanoseconds
 from ringcast.kinds import Kind
+from ringcast.protocols.multicast.announcing import HIGHEST
 from ringcast.protocols.multicast.base import REPEAT
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
@@ -31,6 +38,7 @@ PAUSE = nanoseconds(20.0)              # between two answers to one member over 
 
 class Resync(msgspec.Struct, array_like=True):
     seqno: Seqno                        # everything up to here has been received
+    asks: bool = False                  # nothing is known to be missing: say what was sent
 
 
 RESYNC = Kind(16, "resync", Resync, about="seqno", traced=False)    # what I have of yours
@@ -45,23 +53,41 @@ class Resyncs:
         self.wanted: dict[int, Seqno] = {}          # members that want everything after a seqno
         self.answered: dict[int, Instant] = {}      # when such a member was answered last
         self.stalled: dict[int, Backoff] = {}       # windows that wait without retransmission
+        self.begun = set[int]()                     # senders that we asked what they have sent
 
     def members(self) -> set[int]:
         """Return the incarnations of which anything is kept."""
-        return self.wanted.keys() | self.answered.keys() | self.stalled.keys() | self.awaited
+        return (self.wanted.keys() | self.answered.keys() | self.stalled.keys() | self.awaited
+                | self.begun)
 
     def forget(self, member: int) -> None:
         """Forget a member that left."""
         self.awaited.discard(member)
+        self.begun.discard(member)
         for table in (self.wanted, self.answered, self.stalled):
             table.pop(member, None)
 
     # -------------------------------------------------------------------------------- as a receiver
 
-    def send(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
+    def send(self, sender: int, window: ReceiveWindow, now: Instant, asks: bool = False) -> None:
         """Tell a sender up to where we have everything."""
         self.layer.counters.resyncs_sent += 1
-        self.layer.send_control(RESYNC, Resync(window.come_up_to), sender, now)
+        self.layer.send_control(RESYNC, Resync(window.come_up_to, asks), sender, now)
+
+    def begin(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
+        """A stream begins here. Ask its sender what it has sent, if there is no gap."""
+        is_gapped = window.ring.num_missing > 0
+        if not is_gapped:
+            self.begun.add(sender)
+        self.send(sender, window, now, asks=not is_gapped)
+
+    def hear(self, sender: int, highest: Seqno, now: Instant) -> None:
+        """On reception of HIGHEST of a sender that we asked, behind all that was on its
+        way: have what is missing sent again, where nothing else asks for it."""
+        self.begun.discard(sender)
+        window = self.layer.windows[sender]
+        if not self.layer.retransmits and precedes(window.come_up_to, highest):
+            self.send(sender, window, now)
 
     def drop(self, window: ReceiveWindow, now: Instant) -> None:
         """Have a datagram that was dropped sent again, behind what is missing. Another
@@ -94,6 +120,13 @@ class Resyncs:
         return max(1, math.ceil(timeout / self.layer.scan_pause) - 1)
 
     # ---------------------------------------------------------------------------------- as a sender
+
+    def tell(self, member: int, seqno: Seqno, now: Instant) -> None:
+        """Say what we have sent to a member that has everything up to a seqno, if that
+        is not all."""
+        if precedes(seqno, self.layer.send_window.sent):
+            highest = self.layer.announcing.highest(self.layer.view_id)
+            self.layer.send_control(HIGHEST, highest, member, now)
 
     def want(self, member: int, seqno: Seqno) -> None:
         """Note that a member lacks, or may lack, what follows a seqno."""
