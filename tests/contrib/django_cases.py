@@ -326,24 +326,26 @@ def test_763_every_client_gets_every_message_while_other_processes_are_killed(pr
 
 
 def test_a_worker_that_is_killed_takes_one_job_with_it_and_no_more(processes):
-    """It has begun this one. The others are done, each once."""
-    workers = [processes.start("worker", name, most) for name, most in (("a", 3), ("b", 97))]
-    assert [worker.stdout.readline() for worker in workers] == ["ready\n"] * 2
+    """It has begun this one. The others are done, each once. (It is alone at first:
+    else the other one may do all of them before it has its last.)"""
+    def start(name, most):
+        worker = processes.start("worker", name, most)
+        assert worker.stdout.readline() == "ready\n"
+        return worker
 
     async def give():
         layer = processes.layer()
-        home = await layer._home.channel()
-        while len(home.view) < 3:
-            await home.view_changed(home.view)
         channel = await layer.new_channel()
         for number in range(50):
             await layer.send("jobs", {"number": number, "answer_to": channel})
-        await asyncio.to_thread(workers[0].stdout.readline)     # it has begun its last one
-        workers[0].kill()
+        assert await asyncio.to_thread(one.stdout.readline) == "working\n"  # on its last one
+        await asyncio.to_thread(start, "b", 97)
+        one.kill()
         for number in range(50, 100):
             await layer.send("jobs", {"number": number, "answer_to": channel})
         return await some(layer, channel, 99), await layer.close()
 
+    one = start("a", 3)
     answers, _ = asyncio.run(give())
     done = [answer["number"] for answer in answers]
     assert len(set(done)) == 99 and set(done) < set(range(100))
@@ -382,3 +384,22 @@ async def test_a_job_that_comes_when_its_receiver_was_cancelled_goes_to_another_
         await asyncio.wait([receiving])
         await giver.send("jobs", {"number": 1})
         assert await two.receive("jobs") == {"number": 1}
+
+
+@runs
+async def test_a_job_for_which_nobody_waits_any_more_goes_back_to_where_it_was_held():
+    """The giver believes that two are wanted, as after two notes that crossed with the
+    first one. Held by the worker, the second would be lost with it."""
+    async with site(2) as (giver, worker):
+        receiving = asyncio.create_task(worker.receive("jobs"))
+        while not (wants := giver._site.work._wants["jobs"]):
+            await asyncio.sleep(0.001)
+        (member, (_, number)), = wants.items()
+        wants[member] = 2, number
+        for job in (1, 2):
+            await giver.send("jobs", {"number": job})
+        assert await receiving == {"number": 1}
+        while not (held := [layer._held.take("jobs") for layer in (giver, worker)])[0]:
+            assert not held[1]
+            await asyncio.sleep(0.001)
+        assert await asyncio.gather(worker.receive("jobs"), giver.send("jobs", {"number": 3}))

@@ -25,8 +25,8 @@ from ringcast import Batch
 from ringcast.aio import Channel
 from ringcast.contrib.home import Home
 from ringcast.contrib.mailboxes import Mailboxes
+from ringcast.contrib.notes import Note, encode
 from ringcast.contrib.site import Site, home_of
-from ringcast.contrib.work_queue import Note, encode
 
 decode = msgspec.msgpack.Decoder(dict[str, Any]).decode     # nothing is pickled
 

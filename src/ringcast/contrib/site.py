@@ -8,7 +8,8 @@ from contextlib import suppress
 from ringcast import ClosedError, NotMemberError
 from ringcast.aio import Channel
 from ringcast.contrib.mailboxes import Mailboxes
-from ringcast.contrib.work_queue import Note, WorkQueue, decode, encode, log
+from ringcast.contrib.notes import Note, decode, encode
+from ringcast.contrib.work_queue import WorkQueue, log
 from ringcast.decoding import UNDECODABLE
 
 

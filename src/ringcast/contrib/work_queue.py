@@ -6,8 +6,9 @@ receives tells all for how many messages it waits; the number of its telling is 
 they need not.
 - A process dies with a message on its way: it comes back as undelivered, and goes to
   another one. What the dead process had not asked for was never there.
-- A message comes, and nobody waits any more, since the receiver was cancelled: it is
-  held here, for whoever wants it.
+- A message comes, and nobody waits any more: the receiver was cancelled, or another
+  process gave it one at the same time. It goes back to where it was held. Held here, it
+  would be lost with a process that does not even want it.
 - The views are different: all tell again what they want, and forget who is gone.
 """
 
@@ -18,30 +19,12 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from ringcast import Address, Batch, ClosedError, Flag, NotMemberError
 from ringcast.aio import Channel
 from ringcast.contrib.mailboxes import Mailboxes
+from ringcast.contrib.notes import Note, decode, encode
 
 log = logging.getLogger("ringcast.contrib")
-
-
-class Note(msgspec.Struct, array_like=True):
-    """What processes tell each other: `kind` is send, group, add, discard, flush, want
-    or given; `name` is that of a channel or group."""
-
-    kind: str
-    name: str = ""
-    channel: str = ""           # add, discard
-    message: bytes = b""        # send, group
-    to: int = 0                 # given; flush: not this process, which has done it
-    count: int = 0              # want
-    number: int = 0             # want, given
-
-
-encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Note).decode
 
 
 class WorkQueue:
@@ -109,19 +92,36 @@ class WorkQueue:
                            if each.incarnation == note.to), None)
             if member is not None:
                 self._give(note, member)
-        elif note.kind == "send" and "!" not in note.name and self._boxes.num_waiting(note.name):
-            self._boxes.put(note.name, note.message, first=True)
         elif note.kind == "send" and "!" not in note.name:
-            self.held.put(note.name, note.message, first=True)
-            self.serve_soon(note.name)
+            if not note.to and self._boxes.num_waiting(note.name):
+                self._boxes.put(note.name, note.message, first=True)
+            else:
+                self._give_back(note, sender)
+
+    def _give_back(self, note: Note, holder: Address) -> None:
+        """Send a message back to the process that held it, at once: it must leave
+        before the ack of what brought it. Hold it here if that is not possible, and if
+        it has come back to us."""
+        is_ours, note.to = note.to or holder == self._channel.address, holder.incarnation
+        try:
+            if not is_ours and self._channel.try_send(encode(note), holder):
+                return
+        except (NotMemberError, ClosedError):
+            pass
+        self._hold(note)
 
     def take_back(self, batch: Batch) -> None:
         """Hold again what a process has not got that is gone."""
-        for payload in batch.payloads:
-            note = decode(payload)
+        for note in map(decode, reversed(batch.payloads)):      # the first comes first again
             if note.kind == "send" and "!" not in note.name:
-                self.held.put(note.name, note.message, first=True)
-                self.serve_soon(note.name)
+                self._hold(note)
+
+    def _hold(self, note: Note) -> None:
+        """Hold a message again, before all others, for whoever wants it."""
+        if self.held.put(note.name, note.message, first=True):
+            self.serve_soon(note.name)
+        else:
+            log.warning("channel %s is full: a message is dropped", note.name)
 
     def on_view(self, members: tuple[Address, ...]) -> None:
         """Forget who is gone, and tell all what is wanted here."""
