@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
 
@@ -403,3 +404,22 @@ async def test_a_job_for_which_nobody_waits_any_more_goes_back_to_where_it_was_h
             assert not held[1]
             await asyncio.sleep(0.001)
         assert await asyncio.gather(worker.receive("jobs"), giver.send("jobs", {"number": 3}))
+
+
+@runs
+async def test_senders_that_are_cancelled_while_there_is_no_room_lose_no_job():
+    """The process of the worker stands still, and has room for a few jobs."""
+    async with site(2, max_bytes=4096) as (giver, worker):
+        receiving = [asyncio.create_task(worker.receive("jobs")) for _ in range(20)]
+        while [count for count, _ in giver._site.work._wants["jobs"].values()] != [20]:
+            await asyncio.sleep(0.001)
+        worker._home.call_soon((go_on := threading.Event()).wait)
+        sending = [asyncio.create_task(giver.send("jobs", {"number": number, "text": 1000 * "x"}))
+                   for number in range(20)]
+        await asyncio.wait(sending, timeout=0.1)
+        for task in sending:
+            task.cancel()
+        await asyncio.wait(sending)
+        go_on.set()
+        jobs = await asyncio.wait_for(asyncio.gather(*receiving), 30)
+    assert sorted(job["number"] for job in jobs) == list(range(20))

@@ -59,8 +59,8 @@ class RingcastChannelLayer(BaseChannelLayer):   # type: ignore[misc]     # it ha
             await self._tell(note, home_of(channel))
         elif not (self._boxes if "!" in channel else self._held).put(channel, note.message):
             raise ChannelFull(channel)
-        elif "!" not in channel:
-            await self._home.run(self._site.work.serve(channel))
+        elif "!" not in channel:        # whoever cancels us has not cancelled that
+            self._home.call_soon(self._site.work.serve_soon, channel)
 
     async def receive(self, channel: str) -> dict[str, Any]:
         """Return the next message of a channel. Whoever cancels it loses nothing."""
