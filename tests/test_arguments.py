@@ -9,6 +9,7 @@ import pytest
 from ringcast import (
     Address,
     Channel,
+    ClosedError,
     ConfigError,
     Digest,
     Flag,
@@ -146,6 +147,19 @@ def test_a_wrong_dest_raises_at_once(channel, case):
     error, sentence, dest = DESTS[case]
     with pytest.raises(error, match=sentence):
         channel.send(b"", dest)
+
+
+@pytest.mark.parametrize("flags", [Flag(0), Flag.NO_RELIABILITY], ids=repr)
+@pytest.mark.parametrize("dest", ["B", Address("B", 2)], ids=repr)
+def test_before_connect_nobody_can_be_sent_to_alone(dest, flags):
+    channel = Channel("arguments", name="A", stack="inproc")
+    for send in (channel.send, channel.try_send):
+        with pytest.raises(NotMemberError, match="^this channel has no view yet, so B.* is no "
+                                                 "member of it; call connect.. first$"):
+            send(b"", dest, flags=flags)
+    channel.close(0)
+    with pytest.raises(ClosedError):
+        channel.send(b"", dest, flags=flags)
 
 
 @pytest.mark.parametrize("payloads", [b"one message", "one message", None, 5], ids=repr)

@@ -204,13 +204,19 @@ class Sending:
 
     def _member(self, dest: Address | str | None) -> Dest:
         """Return the member that `dest` names; NotMemberError if none in the view has
-        that name."""
-        if dest is None or isinstance(dest, Address):
+        that name, or there is no view yet."""
+        if dest is None:
             return dest
-        if not isinstance(dest, str):
+        if not isinstance(dest, Address | str):
             raise TypeError(f"dest is a member's Address or its name, not {type(dest).__name__}")
         view = self._endpoint.view
-        for member in view.members if view is not None else ():
+        if view is None:
+            self._state.check_open()
+            raise NotMemberError(f"this channel has no view yet, so {dest} is no member of it; "
+                                 "call connect() first")
+        if isinstance(dest, Address):
+            return dest
+        for member in view.members:
             if member.name == dest:
                 return member
         raise NotMemberError(f"no member {dest!r} is in the view, which is {view}")
