@@ -26,7 +26,7 @@ import typer
 import ringcast
 from ringcast import cli
 from ringcast.cli.app import app
-from ringcast.config import STACK_NAMES, STACKS_WITH, Config
+from ringcast.config import STACK_NAMES, STACKS_WITH, Config, values
 from ringcast.stacks import STACKS
 from ringcast.status import ALL, Section, Status, numbers
 
@@ -166,22 +166,6 @@ def users(name: str) -> str:
         return ""
     return (f"Only with {', '.join(having)}." if len(having) < len(lacking) else
             f"Not with {', '.join(lacking)}.")
-
-
-def values(annotation: Any) -> str:
-    """Return the range of an option's values in words."""
-    kind = msgspec.inspect.type_info(annotation)
-    if isinstance(kind, msgspec.inspect.BoolType):
-        return "`True`, `False`"
-    if isinstance(kind, msgspec.inspect.StrType):
-        return "text"
-    if isinstance(kind, msgspec.inspect.LiteralType):
-        return ", ".join(f"`{value}`" for value in typing.get_args(annotation))
-    assert isinstance(kind, msgspec.inspect.IntType | msgspec.inspect.FloatType)
-    whole = "whole number" if isinstance(kind, msgspec.inspect.IntType) else "number"
-    bounds = {"from": kind.ge, "above": kind.gt, "up to": kind.le}
-    said = [f"{word} {bound:.12g}" for word, bound in bounds.items() if bound is not None]
-    return " ".join([whole, *said])
 
 
 def counters() -> Iterator[str]:

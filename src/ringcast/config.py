@@ -317,21 +317,37 @@ def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:
     try:
         config = msgspec.convert({**STACKS[stack].defaults, **options}, Config, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(explained(str(error))) from None
+        name = str(error).rpartition("$.")[2].rstrip("`")
+        raise ConfigError(refusal(name, options[name])) from None
     check_xmit_interval(config.xmit_interval, stack)
     check_owner(options, config, stack)
     return config.fitted(MAX_DATAGRAM)
 
 
-def explained(reason: str) -> str:
-    """Return what msgspec finds wrong with an option, and what to do."""
-    reason = reason.replace("$.", "").replace("`null`", "`None`")
-    name = reason.rpartition("`")[0].rpartition("`")[2]
-    field = next(each for each in msgspec.structs.fields(Config) if each.name == name)
-    choices = get_args(field.type)
-    if choices and isinstance(choices[0], str):
-        return f"{reason}; choose one of {', '.join(map(repr, choices))}"
-    return f"{reason}; the page Reference of the documentation has the unit and range of each"
+def refusal(name: str, value: Any) -> str:
+    """Return what an option takes, since it does not take this value."""
+    taken = values({field.name: field.type for field in msgspec.structs.fields(Config)}[name])
+    kind = "a " if "number" in taken else ""
+    return (f"{name} takes {kind}{taken.replace('`, `', '` or `')}, not {value!r}; the page "
+            "Reference of the documentation says what it means")
+
+
+def values(annotation: Any) -> str:
+    """Return the range of an option's values in words."""
+    from msgspec import inspect
+
+    kind = inspect.type_info(annotation)
+    if isinstance(kind, inspect.BoolType):
+        return "`True`, `False`"
+    if isinstance(kind, inspect.StrType):
+        return "text"
+    if isinstance(kind, inspect.LiteralType):
+        return ", ".join(f"`{value}`" for value in get_args(annotation))
+    assert isinstance(kind, inspect.IntType | inspect.FloatType)
+    whole = "whole number" if isinstance(kind, inspect.IntType) else "number"
+    bounds = {"from": kind.ge, "above": kind.gt, "up to": kind.le}
+    said = [f"{word} {bound:.12g}" for word, bound in bounds.items() if bound is not None]
+    return " ".join([whole, *said])
 
 
 def check_stack(stack: str, names: Collection[str]) -> None:

@@ -95,6 +95,8 @@ def test_a_word_too_many_is_told_with_the_whole_name_of_its_command():
     (["journal", "show", "./not//here/"], "there is no journal at ./not//here/: "),
     (["record", "s3a://b/j", "--group", "g"], "s3a://b/j is not a path of this machine"),
     (["demo", "--keep", "s3a://b/j"], "s3a://b/j is not a path of this machine"),
+    (["members", "g", "--set", "capacity=1k"], "capacity takes a whole number from 1 up to "
+                                                "67108864, not '1k'; "),
     (["record", "j", "--group", "g", "--keep-for", "1.50h"], "not '1.50h'")])
 def test_what_was_typed_is_echoed_as_it_was_typed(words, says, tmp_path):
     (tmp_path / "keys").mkdir()
