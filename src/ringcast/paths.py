@@ -18,6 +18,11 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)|file:", re.IGNORECASE)
 _LOCAL_HOSTS = ("", "localhost")
 
 
+def typed(given: str | os.PathLike[str]) -> str:
+    """Return a path as it was typed, for sentences; a TypedPath knows that."""
+    return str(getattr(given, "typed", os.fspath(given)))
+
+
 def local_path(given: str | os.PathLike[str]) -> Path:
     """Return the local path that a path or a `file:` URI names; a URI's
     percent-encoding is decoded.

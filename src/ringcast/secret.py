@@ -6,6 +6,7 @@ or in a log.
 """
 
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ringcast.errors import ConfigError
+from ringcast.paths import typed
 
 Secret = str | os.PathLike[str] | Callable[[], bytes]
 
@@ -31,7 +33,7 @@ def read_secret(secret: Secret) -> bytes:
     if not isinstance(secret, str | os.PathLike):
         raise TypeError(f"secret is the path of a file, or a function, "
                         f"not {type(secret).__name__}")
-    return _read_file(Path(secret))
+    return _read_secret_file(secret)
 
 
 def require_cryptography(what: str) -> None:
@@ -40,25 +42,30 @@ def require_cryptography(what: str) -> None:
         raise ConfigError(f"{what} needs the package cryptography; pip install 'ringcast[crypto]'")
 
 
-def _read_file(path: Path) -> bytes:
+def _read_secret_file(path: str | os.PathLike[str]) -> bytes:
+    if re.fullmatch(rf"\s*[0-9A-Fa-f]{{{2 * SIZE}}}\s*", typed(path)):
+        raise ConfigError("a secret is given as the path of a file, or as a function, and never "
+                          "itself: others may have seen it now, so make another one with "
+                          "`ringcast keygen`")
+    named = f"the secret {typed(path)!r}"
     try:
         with open(path, "rb") as file:
             is_private = not os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO)
             text = file.read(LONGEST + 1)
     except OSError as error:
-        raise ConfigError(f"secret={str(path)!r} cannot be read: {error.strerror}; make the file "
-                          "with `ringcast keygen`") from None
+        raise ConfigError(f"{named} cannot be read: {error.strerror}; make the file with "
+                          "`ringcast keygen`") from None
     if not is_private:
-        raise ConfigError(f"others can read or write secret={str(path)!r}; make a new secret, "
-                          "since they may know this one, or `chmod 600` the file if nobody can")
+        raise ConfigError(f"others can read or write {named}; make a new one, since they may know "
+                          "this one, or `chmod 600` the file if nobody can")
     digits = text.strip()
     if len(digits) == 2 * SIZE:
         try:
             return bytes.fromhex(digits.decode("ascii"))
         except ValueError:              # it would show the digits: raise no part of it
             pass
-    raise ConfigError(f"secret={str(path)!r} does not hold {2 * SIZE} hexadecimal digits; make the "
-                      "file with `ringcast keygen`")
+    raise ConfigError(f"{named} does not hold {2 * SIZE} hexadecimal digits; make the file with "
+                      "`ringcast keygen`")
 
 
 def write_secret(path: Path) -> None:
@@ -67,10 +74,10 @@ def write_secret(path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise ConfigError(f"{str(path)!r} is there already; it may be the secret of a group, so "
+        raise ConfigError(f"{typed(path)!r} is there already; it may be the secret of a group, so "
                           "give another path") from None
     except OSError as error:
-        raise ConfigError(f"{str(path)!r} cannot be written: {error.strerror}") from None
+        raise ConfigError(f"{typed(path)!r} cannot be written: {error.strerror}") from None
     with open(descriptor, "w") as file:
         os.fchmod(descriptor, 0o600)    # whatever the umask
         file.write(secrets.token_hex(SIZE) + "\n")

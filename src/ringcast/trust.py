@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringcast.errors import ConfigError
 from ringcast.logs import printable
+from ringcast.paths import typed
 from ringcast.secret import require_cryptography
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Folder:
             raise TypeError(f"trust is the path of a folder, not {type(trust).__name__}")
         require_cryptography("trust=")
         self.path = Path(trust)
+        self.typed = typed(trust)
         self.stamps: Stamps = {}                        # of what was read
         self.keys: dict[str, bytes] = {}                # by file
         self.unread: dict[str, str] = {}                # what is wrong now, by file
@@ -71,8 +73,9 @@ class Folder:
         private = [name for name in stamps if name.endswith(PRIVATE)]
         if len(private) != 1:
             found = f"{len(private)} private keys" if private else "no private key"
-            raise ConfigError(f"trust={str(trust)!r} has {found}; it must have exactly one, this "
-                              "member's own, which `ringcast trust new` makes")
+            raise ConfigError(f"the folder {self.typed!r} of trusted keys has {found}; it must "
+                              "have exactly one, this member's own, which `ringcast trust new` "
+                              "makes")
         self.own = private[0].removesuffix(PRIVATE)
         self.private = read_private(self.path / private[0])
         self.key = self.private.public_key().public_bytes_raw()
@@ -93,10 +96,11 @@ class Folder:
                                  if entry.name.endswith((PUBLIC, PRIVATE))
                                  and not entry.name.startswith(".")}
         except OSError as error:
-            raise ConfigError(f"trust={str(self.path)!r} cannot be read: {error.strerror}; give "
-                              "the folder that `ringcast trust new` made") from None
+            raise ConfigError(f"the folder {self.typed!r} of trusted keys cannot be read: "
+                              f"{error.strerror}; give the one that `ringcast trust new` "
+                              "made") from None
         if is_open:
-            raise ConfigError(f"everybody on this machine can put keys into {str(self.path)!r}; "
+            raise ConfigError(f"everybody on this machine can put keys into {self.typed!r}; "
                               "look at what is there, and `chmod o-w` the folder")
         return found
 

@@ -86,6 +86,9 @@ def test_a_word_too_many_is_told_with_the_whole_name_of_its_command():
 
 @pytest.mark.parametrize(("words", "says"), [
     (["keygen", "./keys//of.us"], "./keys//of.us holds a new secret"),
+    (["members", "g", "--secret-file", "./no//key"], "the secret './no//key' cannot be read: "),
+    (["members", "g", "--trust", "./keys//no"], "the folder './keys//no' of trusted keys cannot "),
+    (["trust", "list", "./keys//no"], "the folder './keys//no' of trusted keys cannot be read: "),
     (["keygen", "file://{}/keys/of.us"], "file://{}/keys/of.us holds a new secret"),
     (["perf", "--seconds", "12345678.5"], "--seconds 12345678.5 is outside 0.01 to 3,600"),
     (["perf", "--size", "12345678"], "--size 12345678 is outside"),

@@ -1094,6 +1094,10 @@ MUTATIONS = [
              "    def take_linked(self)",
              test="tests/security/test_sealed_channel.py::"
                   "test_no_secret_is_in_what_a_member_says_of_itself"),
+    Mutation("show a secret that is given in the place of its path", "_read_secret_file",
+             "if re.fullmatch", "if not re.match",
+             test="tests/security/test_secret.py::"
+                  "test_a_secret_that_is_given_itself_is_refused_and_not_shown"),
     Mutation("a forked child seals with its parent's numbers", "_disable_copies",
              "in tuple(CLOSINGS):", "in ():",
              test="tests/security/test_sealed_channel.py::"

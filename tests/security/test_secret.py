@@ -71,6 +71,18 @@ def test_a_file_that_is_no_secret_is_refused_and_not_shown(tmp_path, text):
     assert "0123456789" not in repr(caught.value) and caught.value.__cause__ is None
 
 
+@pytest.mark.parametrize("text", [DIGITS, f" {DIGITS.upper()}\n"])
+def test_a_secret_that_is_given_itself_is_refused_and_not_shown(text):
+    """By a program that reads the file, or on a command line."""
+    with pytest.raises(ConfigError, match="never itself: others may have seen it") as caught:
+        read_secret(text)
+    assert "0123456789" not in repr(caught.value).lower() and caught.value.__cause__ is None
+    run = subprocess.run([*RINGCAST, "members", "g", "--secret-file", text.strip()],
+                         capture_output=True, text=True)
+    assert run.returncode == 2 and "never itself" in run.stderr
+    assert "0123456789" not in (run.stdout + run.stderr).lower()
+
+
 @pytest.mark.parametrize("secret", [lambda: b"short", lambda: DIGITS[:32], lambda: None])
 def test_a_function_returns_32_bytes(secret):
     with pytest.raises(ConfigError, match="has to return 32 random bytes"):

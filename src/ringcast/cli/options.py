@@ -13,7 +13,7 @@ import typer
 from ringcast.config import NETWORKED, check_stack, configure
 from ringcast.errors import ConfigError
 from ringcast.logs import printable as printable
-from ringcast.paths import local_path
+from ringcast.paths import local_path, typed as typed
 
 
 class TypedPath(PosixPath):
@@ -31,11 +31,6 @@ def path(text: str) -> Path:
         raise typer.BadParameter(str(error)) from None
     named.typed = text
     return named
-
-
-def typed(named: Path) -> str:
-    """Return a path as it was typed, for sentences."""
-    return getattr(named, "typed", str(named))
 
 
 def names(text: str) -> list[str]:
