@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from channels import new_group
 from processes import ringcast
 
+from ringcast import Channel
 from ringcast.cli.app import COMMANDS, load
 
 SLOW = {"pyarrow", "numpy", "msgspec", "ringcast.channel", "ringcast.stacks", "ringcast.sim"}
@@ -57,12 +59,27 @@ def test_h_is_help_everywhere(words):
 
 @pytest.mark.parametrize(("line", "offered"), [
     ("ringcast pe", {"perf"}), ("ringcast journal p", {"purge"}),
-    ("ringcast members --s", {"--stack", "--secret-file", "--set"})])
-def test_a_shell_completes_commands_and_options(line, offered):
+    ("ringcast members --s", {"--stack", "--secret-file", "--set"}),
+    ("ringcast members g --stack nak", {"nakack2-udp", "nakack2-tcp"}),
+    ("ringcast members g --set cap", {"capacity="})])
+def test_a_shell_completes_commands_options_and_their_values(line, offered):
+    assert completed(line) == offered
+
+
+@pytest.mark.parametrize("line", ["top", "status", "monitor", "doctor", "members", "join",
+                                  "record j --group", "publish o --group"])
+def test_a_shell_completes_the_groups_that_have_members_here(line):
+    group = new_group()
+    with (Channel(group, name="A", stack="inproc"), Channel(f"{group};ls", stack="inproc")):
+        assert completed(f"ringcast {line} {group[:-1]}") >= {group}
+        assert completed(f"ringcast {line} {group}") == {group}
+
+
+def completed(line):
+    """Return what bash is offered for the last word of a line."""
     asking = {"_RINGCAST_COMPLETE": "complete_bash", "COMP_WORDS": line,
               "COMP_CWORD": str(line.count(" "))}
-    done = ringcast(env={**os.environ, **asking})
-    assert set(done.stdout.split()) == offered
+    return set(ringcast(env={**os.environ, **asking}).stdout.split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -7,6 +7,7 @@ import typer
 from ringcast.cli.app import app
 from ringcast.cli.options import (
     AsJson,
+    GroupHere,
     SecretFile,
     Settings,
     StackName,
@@ -28,7 +29,7 @@ INDENT = 9                              # columns of a mark and the spaces after
 
 @app.command("doctor")
 def doctor_command(
-    group: Annotated[str, typer.Argument(help="The group.")],
+    group: GroupHere,
     as_json: AsJson = False,
     seconds: Annotated[float, typer.Option(
         min=0, max=60, help="Seconds to listen to what comes to the group's address, and "

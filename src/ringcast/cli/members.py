@@ -8,6 +8,7 @@ from ringcast.cli.app import app
 from ringcast.cli.options import (
     AsJson,
     Discovery,
+    GroupHere,
     SecretFile,
     Settings,
     StackName,
@@ -20,7 +21,7 @@ from ringcast.cli.options import (
 
 @app.command("members")
 def members_command(
-    group: Annotated[str, typer.Argument(help="The group.")],
+    group: GroupHere,
     as_json: AsJson = False,
     timeout: Annotated[float, typer.Option(
         min=0, help="Seconds after which nobody is expected to answer any more.")] = 2.0,

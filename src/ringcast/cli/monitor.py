@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import AsJson, print_json, printable
+from ringcast.cli.options import AsJson, GroupHere, print_json, printable
 from ringcast.cli.seen import Seen, look, nobody
 from ringcast.cli.sentences import folded
 from ringcast.statusfile import Life
@@ -46,7 +46,7 @@ class Line:
 
 @app.command("monitor")
 def monitor_command(
-    group: Annotated[str, typer.Argument(help="The group.")],
+    group: GroupHere,
     as_json: AsJson = False,
     past: Annotated[bool, typer.Option(
         "--past", help="Show only what has happened already, and end.")] = False,

@@ -4,13 +4,14 @@ All that is imported here is imported for the help of a command, too.
 """
 
 import json
+import shlex
 from pathlib import Path, PosixPath
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from ringcast.config import NETWORKED, check_stack, configure
+from ringcast.config import NETWORKED, Config, check_stack, configure
 from ringcast.errors import ConfigError
 from ringcast.logs import printable as printable
 from ringcast.paths import local_path, typed as typed
@@ -38,8 +39,30 @@ def names(text: str) -> list[str]:
     return [name for each in text.split(",") if (name := each.strip())]
 
 
+def groups_here(begun: str) -> list[str]:
+    """Return the groups that have members on this machine, for a shell that completes
+    a word. Of names that a shell would read otherwise there are none."""
+    from ringcast.statusfile import snapshots
+
+    return sorted({each.group for each in snapshots()
+                   if each.group.startswith(begun) and shlex.quote(each.group) == each.group})
+
+
+def options_of_groups(begun: str) -> list[str]:
+    """Return the options of a group, for a shell that completes a word."""
+    return [f"{name}=" for name in Config.__struct_fields__ if name.startswith(begun)]
+
+
+def networked_stacks(begun: str) -> list[str]:
+    """Return stacks that connect processes, for a shell that completes a word."""
+    return [name for name in NETWORKED if name.startswith(begun)]
+
+
+GroupHere = Annotated[str, typer.Argument(help="The group.", autocompletion=groups_here)]
+
+
 Settings = Annotated[list[str] | None, typer.Option(
-    "--set", metavar="NAME=VALUE",
+    "--set", metavar="NAME=VALUE", autocompletion=options_of_groups,
     help="An option of the group, e.g. port=7701 or xmit_interval=20; repeat for more. "
          "The page Reference of the documentation has all options with their units, defaults "
          "and ranges.")]
@@ -53,6 +76,7 @@ def check_networked(stack: str) -> str:
 
 
 StackName = Annotated[str, typer.Option("--stack", callback=check_networked,
+                                        autocompletion=networked_stacks,
                                         help=f"The stack of the group: {', '.join(NETWORKED)}.")]
 
 

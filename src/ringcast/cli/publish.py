@@ -17,6 +17,7 @@ from ringcast.cli.options import (
     Settings,
     StackName,
     TrustFolder,
+    groups_here,
     name_for,
     names,
     path,
@@ -31,7 +32,8 @@ from ringcast.outbox import KEEP_PARTS
 def publish_command(
     outbox: Annotated[Path, typer.Argument(
         parser=path, help="The directory that Spark writes to; made if it does not exist.")],
-    group: Annotated[str, typer.Option(help="The group to send to.")],
+    group: Annotated[str, typer.Option(help="The group to send to.",
+                                        autocompletion=groups_here)],
     name: Annotated[str | None, typer.Option(
         help="The name of this member.", show_default="spark; with --trust, KEY/spark")] = None,
     expect: Annotated[str, typer.Option(

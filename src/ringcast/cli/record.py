@@ -16,6 +16,7 @@ from ringcast.cli.options import (
     Settings,
     StackName,
     TrustFolder,
+    groups_here,
     name_for,
     path,
     print_json,
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 def record_command(
     directory: Annotated[Path, typer.Argument(
         parser=path, help="The journal; made if it does not exist, continued if it does.")],
-    group: Annotated[str, typer.Option(help="The group to record.")],
+    group: Annotated[str, typer.Option(help="The group to record.",
+                                        autocompletion=groups_here)],
     name: Annotated[str | None, typer.Option(
         help="The name of this member.",
         show_default="recorder; with --trust, KEY/recorder")] = None,

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import AsJson, print_json, printable
+from ringcast.cli.options import AsJson, GroupHere, print_json, printable
 from ringcast.cli.seen import Seen, clock, look, nobody, remarks, span
 from ringcast.cli.sentences import folded
 from ringcast.status import numbers, sections
@@ -20,7 +20,7 @@ PAUSE = 1.0         # seconds between two looks
 
 @app.command("status")
 def status_command(
-    group: Annotated[str, typer.Argument(help="The group.")],
+    group: GroupHere,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option(
         "--watch", help="Go on, every second, until Ctrl-C.")] = False,

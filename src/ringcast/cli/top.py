@@ -1,14 +1,14 @@
 """`ringcast top`: a live table of the members of a group on this machine."""
 
-from typing import Annotated
 
 import typer
 
 from ringcast.cli.app import app
+from ringcast.cli.options import GroupHere
 
 
 @app.command("top")
-def top_command(group: Annotated[str, typer.Argument(help="The group.")]) -> None:
+def top_command(group: GroupHere) -> None:
     """Show the members of a group, live: their state, what they have not acknowledged,
     what they miss, what they send and get each second; and who waits for whom. Ctrl-C
     ends it. If the output is no terminal, show it once.

@@ -13,13 +13,15 @@ from ringcast.cli.options import (
     Settings,
     StackName,
     TrustFolder,
+    groups_here,
     settings,
 )
 
 
 @app.command("join")
 def join_command(
-    group: Annotated[str, typer.Argument(help="The group to join.")],
+    group: Annotated[str, typer.Argument(help="The group to join.",
+                                          autocompletion=groups_here)],
     name: Annotated[str | None, typer.Option(
         help="The name of this member; no two members have the same.",
         show_default="host, process and a random part; with --trust, below our key's name")] = None,
