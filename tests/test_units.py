@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringcast.units import parse_duration, parse_size
+from ringcast.units import counted, parse_duration, parse_size
 
 
 @pytest.mark.parametrize("text, nanoseconds", [
@@ -32,3 +32,8 @@ def test_a_fraction_is_exact_where_it_is_allowed():
     assert parse_duration("0.7us", fractions=True) == 700
     assert parse_duration("1.5ms", fractions=True) == 1_500_000
     assert parse_duration("1.ms", fractions=True) is None
+
+
+def test_one_thing_is_not_counted_as_several():
+    assert [counted(number, "message") for number in (0, 1, 2, 1_000)] == [
+        "0 messages", "1 message", "2 messages", "1,000 messages"]

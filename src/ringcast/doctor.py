@@ -31,11 +31,12 @@ from ringcast.config import (
 )
 from ringcast.errors import ConfigError, TransportError
 from ringcast.protocols.membership.messages import Present
-from ringcast.snapshot import Snapshot, members
+from ringcast.snapshot import Snapshot
 from ringcast.stack import group_id
 from ringcast.stacks import multicast_address, place_of
 from ringcast.statusfile import Life, life_of
 from ringcast.transport.udp import UdpTransport, largest_datagram
+from ringcast.units import counted
 
 PLAIN = wire.make_header(0, 0, 0, 0)[:3]        # magic and version of a datagram
 SEALED = b"RS\x01"                              # and of a sealed one
@@ -244,18 +245,19 @@ def check_heard(measured: Measured) -> Iterator[Finding]:
     if heard.foreign:
         yield Finding(
             "two groups", "fault",
-            f"{heard.foreign:,} datagrams of another group came to {place}: each group reads all "
-            "that the other sends",
+            f"{counted(heard.foreign, 'datagram')} of another group came to {place}: each group "
+            "reads all that the other sends",
             "give one of them another option port or group_address")
     if heard.other_version:
         yield Finding(
             "version", "fault",
-            f"{heard.other_version:,} datagrams of another version of ringcast came to {place}",
+            f"{counted(heard.other_version, 'datagram')} of another version of ringcast came to "
+            f"{place}",
             "bring all members to one version, which `ringcast --version` tells")
     if heard.strange:
         yield Finding(
             "strangers", "warning",
-            f"{heard.strange:,} datagrams that are not of ringcast came to {place}",
+            f"{counted(heard.strange, 'datagram')} not of ringcast came to {place}",
             "another program sends there; choose another option port or group_address")
     if heard.sealed and heard.ours:
         yield Finding(
@@ -263,9 +265,9 @@ def check_heard(measured: Measured) -> Iterator[Finding]:
             f"sealed datagrams and others came to {place}: some members have a secret or trusted "
             "keys, others none", "give all members the same secret, or the same trusted keys")
     if not (heard.foreign or heard.other_version or heard.strange):
-        yield Finding("traffic", "ok", f"{heard.ours + heard.sealed:,} datagrams came, all of "
-                                       "members of one kind" if heard.ours + heard.sealed else
-                                       "nobody sends")
+        came = heard.ours + heard.sealed
+        yield Finding("traffic", "ok", f"{counted(came, 'datagram')} came, all of members of one "
+                                       "kind" if came else "nobody sends")
 
 
 def check_group(group: str, stack: str, measured: Measured,
@@ -312,7 +314,7 @@ def check_answers(stack: str, config: Config, answers: list[Present]) -> Iterato
                       "wait a few seconds, for a parted group becomes one again; if it does not, "
                       "they differ in their options, or do not hear each other")
     elif answers:
-        yield Finding("group", "ok", f"{members(answers[0].size)} answered, in one view")
+        yield Finding("group", "ok", f"{counted(answers[0].size, 'member')} answered, in one view")
     for answer in answers:
         for term, value in ours.items():
             if (theirs := answer.terms.get(term, value)) != value:
@@ -376,4 +378,4 @@ def check_views(living: Iterable[Snapshot]) -> Iterator[Finding]:
                           "not, they do not hear each other")
         elif found:
             yield Finding("views", "ok",
-                          f"{members(sum(map(len, found.values())))} here, in one view")
+                          f"{counted(sum(map(len, found.values())), 'member')} here, in one view")

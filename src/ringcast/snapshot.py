@@ -92,7 +92,3 @@ class Snapshot(msgspec.Struct, kw_only=True):
         not known."""
         return self.slowest if waiting.dest is None else waiting.dest
 
-
-def members(count: int) -> str:
-    """Return a number of members in words."""
-    return f"{count} member" if count == 1 else f"{count} members"

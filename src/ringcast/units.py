@@ -1,4 +1,5 @@
-"""Numbers with a unit, as people write them in options and scripts: 500ms, 7d, 20G."""
+"""Numbers with a unit, as people write them in options and scripts: 500ms, 7d, 20G; and
+as sentences show them."""
 
 import re
 from collections.abc import Mapping
@@ -21,6 +22,11 @@ def parse_size(text: str) -> int | None:
     """Return a size in bytes, or None if `text` is none. K, M, G and T are powers of
     1024."""
     return _parse(text, BYTES, fractions=False)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: 1 message, 2,000 messages."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _parse(text: str, units: Mapping[str, int], fractions: bool) -> int | None:

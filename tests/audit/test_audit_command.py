@@ -5,11 +5,14 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import plotly.graph_objects
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 
+from ringcast.audit.report import mark_views
 from ringcast.cli import main
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Run
@@ -56,6 +59,18 @@ def test_a_healthy_trace_passes_and_leaves_tables_and_a_page(spark, command, tra
     titles = "Latency over time", "Loss and repair", "Fill of the send windows", "p99"
     assert [title for title in titles if title not in page] == []
     assert "view " in page and "no promise was broken" in page
+
+
+def test_the_names_of_views_that_follow_closely_do_not_lie_on_each_other():
+    begin = {1: 0.0, 2: 0.1, 3: 0.3, 4: 2.5, 5: 2.6, 6: 9.5}        # seconds, of ten
+    members = {"A": SimpleNamespace(name="A", views=[(at, view, ()) for view, at in begin.items()])}
+    audit = SimpleNamespace(groups=SimpleNamespace(members=members), violations=[],
+                            clocks=SimpleNamespace(true=lambda name, at: int(at * 1e9)))
+    figure = plotly.graph_objects.Figure()
+    mark_views(figure, audit, SimpleNamespace(begin=0, duration=10.0))
+    assert len(figure.layout.shapes) == len(begin)
+    named = [(each.text, each.xanchor) for each in figure.layout.annotations if each.text]
+    assert named == [("view 1", "left"), ("view 4", "left"), ("view 6", "right")]
 
 
 @pytest.mark.spark

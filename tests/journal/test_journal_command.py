@@ -99,7 +99,7 @@ def test_while_a_recorder_runs_purge_is_refused_and_commit_works(path, checkpoin
         with pytest.raises(JournalError, match="open for writing elsewhere"):
             run("purge", path, "--checkpoint", checkpoint)
         output = run("commit", path, "table", "--checkpoint", checkpoint)
-        assert output == "table has committed 5 messages of 1 senders\n"
+        assert output == "table has committed 5 messages of 1 sender\n"
     assert subscriptions(path)["table"].digest == {A: 5}
 
 

@@ -36,7 +36,7 @@ def check_commands(tmp_path, stack, flags, named, listed, **access):
         terminal.stdin.close()
         assert terminal.wait(PATIENCE) == 0
         recorder.terminate()
-        assert b"1 messages recorded" in recorder.communicate(timeout=PATIENCE)[0]
+        assert b"1 message recorded" in recorder.communicate(timeout=PATIENCE)[0]
     finally:
         for each in (recorder, terminal):
             each.kill()

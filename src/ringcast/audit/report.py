@@ -27,6 +27,7 @@ COLUMNS = {                             # of the tables, for those without rows
     "latency": ("slot", "member", "bucket", "messages"),
     "acked": ("slot", "sender", "member", "last")}
 MAX_MARKED_VIEWS = 40                   # in a plot
+WIDEST_NAME = 0.2                       # of the width of a plot: the name of a view
 MAX_LISTED = 50                         # violations on the page; the tables have all
 
 
@@ -61,8 +62,8 @@ def summary(figures: Figures) -> list[tuple[str, str]]:
         ("messages", f"{sent:,} sent, {delivered:,} delivered in {figures.duration:.3g} s"),
         ("repair", f"{asked:,} requested, {again:,} retransmitted ({ratio(again, sent)} of the "
                    "messages sent)"),
-        ("acks", f"{acks:,}, one for {delivered / max(1, acks):,.0f} deliveries; control datagrams "
-                 f"have {ratio(control, payload)} of the payload bytes"),
+        ("acks", f"{acks:,}, {delivered / max(1, acks):,.1f} deliveries for each; control "
+                 f"datagrams have {ratio(control, payload)} of the payload bytes"),
         ("blocked", f"{figures.total('blocked', 'rows'):,} sends waited, "
                     f"{seconds(figures.total('blocked', 'duration') / 1e9)} in all"),
         ("slowest", "no member was behind the others" if slowest is None else
@@ -183,16 +184,21 @@ def chart(figures: Figures, title: str, axis: str) -> "go.Figure":
 
 
 def mark_views(figure: "go.Figure", audit: Audit, figures: Figures) -> None:
-    """Draw a line where each view was installed first, and one at each violation."""
+    """Draw a line where each view was installed first, and one at each violation. Where
+    views follow each other closely, the first of them has its name there."""
     first: dict[int, int] = {}
     for member in audit.groups.members.values():
         for shown, view_id, _ in member.views:
             wall = audit.clocks.true(member.name, shown)
             first[view_id] = min(wall, first.get(view_id, wall))
+    room, named = WIDEST_NAME * figures.duration, float("-inf")
     for view_id, wall in sorted(first.items())[:MAX_MARKED_VIEWS]:
         at = (wall - figures.begin) / 1e9
-        figure.add_vline(at, line_dash="dot", line_color="#888", annotation_text=f"view {view_id}",
-                         annotation_position="top left" if at > 0.8 * figures.duration
+        has_room = at >= named + room
+        named = at if has_room else named
+        figure.add_vline(at, line_dash="dot", line_color="#888",
+                         annotation_text=f"view {view_id}" if has_room else "",
+                         annotation_position="top left" if at > (1 - WIDEST_NAME) * figures.duration
                          else "top right")
     for violation in audit.violations[:MAX_MARKED_VIEWS]:
         figure.add_vline((violation.wall - figures.begin) / 1e9, line_color="#c00",

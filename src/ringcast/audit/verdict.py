@@ -63,6 +63,7 @@ from ringcast.audit.clocks import Clocks
 from ringcast.audit.groups import Groups, Stream
 from ringcast.audit.primaries import Primaries
 from ringcast.audit.rows import Asked, Hole, Rows
+from ringcast.units import counted
 from ringcast.view import View
 
 if TYPE_CHECKING:
@@ -153,13 +154,14 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        counted = f"{self.groups.num_messages:,} deliveries of {len(self.groups.members)} members"
+        seen = (f"{self.groups.num_messages:,} deliveries of "
+                f"{counted(len(self.groups.members), 'member')}")
         if self.violations:
-            return (f"BROKEN: {len(self.violations)} violations in {counted}; the first: "
+            return (f"BROKEN: {counted(len(self.violations), 'violation')} in {seen}; the first: "
                     f"{self.violations[0]}")
         if self.status == 0:
-            return f"no promise was broken in {counted}"
-        return (f"INCOMPLETE: no promise was seen broken in {counted}, but "
+            return f"no promise was broken in {seen}"
+        return (f"INCOMPLETE: no promise was seen broken in {seen}, but "
                 + "; ".join(self.doubts()))
 
     def doubts(self) -> Iterator[str]:
@@ -179,10 +181,11 @@ class Audit:
                    if not member.is_closed]
         if crashed:
             names = ", ".join(crashed[:5]) + (", ..." if len(crashed) > 5 else "")
-            yield (f"{len(crashed)} members did not close their traces, so their last events are "
-                   f"not known: {names}")
+            yield (f"{counted(len(crashed), 'member')} did not close a trace, so the last events "
+                   f"are not known: {names}")
         if self.files.unfinished:
-            yield f"{len(self.files.unfinished)} parts were being written when their member ended"
+            yield (f"{counted(len(self.files.unfinished), 'part')} not written to the end: a "
+                   "member ended meanwhile")
         yield from self.clocks.sentences()
 
 

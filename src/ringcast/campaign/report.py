@@ -9,6 +9,7 @@ from ringcast import html_page as page
 from ringcast.campaign.points import RULE, Point, choose, groups
 from ringcast.campaign.runs import Planned
 from ringcast.sim.runs.replay import replay
+from ringcast.units import counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -39,7 +40,7 @@ def verdict(points: Sequence[Point], failed: int) -> str:
     if not chosen:
         return f"{failures}Nothing was measured."
     point = chosen[-1]
-    others = f"; the table has the other {len(chosen) - 1} cases" if len(chosen) > 1 else ""
+    others = f"; the table has {counted(len(chosen) - 1, 'other case')}" if len(chosen) > 1 else ""
     return (f"{failures}For {point.loss:g} loss and {point.members} members take a capacity of "
             f"{point.capacity:,} and an xmit_interval of {point.xmit_interval:g} ms "
             f"({point.throughput:,.0f} messages/s, 99 % within {point.p99:,.2f} ms, "
@@ -71,9 +72,9 @@ def write(path: Path, points: Sequence[Point], run: Planned,
             else "as many messages as found room")
     story = page.text(
         f"{sum(point.runs for point in points):,} simulated runs of {fixed.stack}. In each, "
-        f"{fixed.senders} sender(s) sent {load}, of {fixed.size:,} bytes, for {fixed.duration:g} s "
-        f"over wires of {fixed.bandwidth:g} MB/s with a delay of {fixed.delay:g} ms. One of the "
-        f"runs: {replay(run.seed, fixed)}")
+        f"{counted(fixed.senders or 1, 'sender')} sent {load}, of {fixed.size:,} bytes, for "
+        f"{fixed.duration:g} s over wires of {fixed.bandwidth:g} MB/s with a delay of "
+        f"{fixed.delay:g} ms. One of the runs: {replay(run.seed, fixed)}")
     parts = [story, f"<h2>{HEADING}</h2>", page.table(TITLES, recommendations(points)),
              page.text(RULE)]
     if failures:

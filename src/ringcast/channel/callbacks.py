@@ -19,6 +19,7 @@ from ringcast.channel.state import State
 from ringcast.channel.state_transfer import StateCallbacks
 from ringcast.logs import log
 from ringcast.stack import Giving
+from ringcast.units import counted
 from ringcast.view import View
 
 OnMessage = Callable[[Batch], object]
@@ -97,11 +98,12 @@ class Callbacks:
         if self._on_undelivered is not None:
             self._calls.put((self._on_undelivered, batch))
         elif batch.dest is not None:
-            log.warning("%s: %d messages to %s were not acknowledged before it left",
-                        self._local, len(batch), batch.dest)
+            log.warning("%s: %s left before it had acknowledged %s to it alone",
+                        self._local, batch.dest, counted(len(batch), "message"))
         else:
-            log.warning("%s: %d messages to everybody will not reach the others, which excluded "
-                        "this member while it could not be heard", self._local, len(batch))
+            log.warning("%s: %s to everybody will not reach the others, which excluded this "
+                        "member while it could not be heard", self._local,
+                        counted(len(batch), "message"))
 
     def end(self) -> None:
         """End the thread: after the calls that are queued if the channel is open,

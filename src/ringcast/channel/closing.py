@@ -29,6 +29,7 @@ from ringcast.channel.threads import GRACE, Threads
 from ringcast.errors import ClosedError
 from ringcast.logs import log
 from ringcast.stack import Instant
+from ringcast.units import counted
 
 
 class Closing:
@@ -153,8 +154,8 @@ class Closing:
 
     def _tell(self, timeout: float | None) -> None:
         if self._unacked and timeout != 0:
-            log.warning("%s closed with %d messages that some member has not acknowledged",
-                        self._endpoint.local, self._unacked)
+            log.warning("%s closed with %s that some member has not acknowledged",
+                        self._endpoint.local, counted(self._unacked, "message"))
         log.info("%s is closed", self._endpoint.local)
 
     def _leave(self) -> None:

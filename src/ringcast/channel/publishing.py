@@ -23,10 +23,11 @@ from ringcast.channel.state import State
 from ringcast.endpoint import Endpoint
 from ringcast.errors import RingcastError
 from ringcast.logs import log
-from ringcast.snapshot import Event, Rates, Snapshot, Waiting, members
+from ringcast.snapshot import Event, Rates, Snapshot, Waiting
 from ringcast.stack import Effects, Instant
 from ringcast.status import Status
 from ringcast.statusfile import StatusFile
+from ringcast.units import counted
 from ringcast.view import View, listed
 
 PAUSE = 100_000_000         # nanoseconds between two snapshots, at least ...
@@ -193,7 +194,7 @@ class Publishing:
 
 def told(view: View) -> str:
     """Return in words what a view is, and what has changed."""
-    text = f"view {view.id}, {members(len(view))}, led by {view.coordinator.name}"
+    text = f"view {view.id}, {counted(len(view), 'member')}, led by {view.coordinator.name}"
     for word, named in (("joined", view.joined), ("left", view.left), ("absent", view.absent)):
         if named:
             text += f"; {word}: {listed([member.name for member in named], MOST_NAMED)}"

@@ -11,7 +11,8 @@ from rich.text import Text
 from ringcast.cli.options import printable
 from ringcast.cli.screen import fitting, page
 from ringcast.cli.seen import Seen, look, nobody, remarks
-from ringcast.snapshot import Peer, members
+from ringcast.snapshot import Peer
+from ringcast.units import counted
 
 PAUSE = 0.5         # seconds between two looks
 
@@ -63,8 +64,8 @@ def views(found: Sequence[Seen]) -> Iterator[str]:
     said = [seen.snapshot for seen in found if seen.is_well] or [seen.snapshot for seen in found]
     views = {each.view_id: each for each in said if each.peers}
     for view_id, each in views.items():
-        yield (f"view {view_id}: {members(len(each.peers))}, led by {printable(each.peers[0].name)}"
-               f"{'' if each.is_primary else '; it is not primary'}")
+        yield (f"view {view_id}: {counted(len(each.peers), 'member')}, led by "
+               f"{printable(each.peers[0].name)}{'' if each.is_primary else '; it is not primary'}")
 
 
 NUMBERS = ("owes", "misses", "has", "sent/s", "got/s", "again/s")

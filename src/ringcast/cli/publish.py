@@ -26,6 +26,7 @@ from ringcast.cli.options import (
     typed,
 )
 from ringcast.outbox import KEEP_PARTS
+from ringcast.units import counted
 
 
 @app.command("publish")
@@ -77,8 +78,8 @@ def publish_command(
         task = progress.add_task(f"publishing {typed(outbox)} to {group}")
 
         def on_progress(total: int) -> None:
-            progress.update(task, description=f"{group} has acknowledged {total:,} messages of "
-                                              f"{typed(outbox)}")
+            progress.update(task, description=f"{group} has acknowledged "
+                                              f"{counted(total, 'message')} of {typed(outbox)}")
 
         publisher = Publisher(owned, name, join, stop, expect=names(expect), keep_parts=keep_parts,
                               on_progress=on_progress)
@@ -86,6 +87,6 @@ def publish_command(
     if as_json:
         print_json({"published": {"messages": publisher.acknowledged, "path": str(outbox)}})
     else:
-        print(f"{publisher.acknowledged:,} messages published")
+        print(f"{counted(publisher.acknowledged, 'message')} published")
     if signal.SIGINT in stopped_by:
         raise typer.Exit(INTERRUPTED)

@@ -24,6 +24,7 @@ from ringcast.cli.options import (
     typed,
 )
 from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
+from ringcast.units import counted
 
 if TYPE_CHECKING:
     from ringcast import View
@@ -104,8 +105,8 @@ def record_command(
                 task = progress.add_task(f"recording {group} to {place}")
 
                 def on_progress(total: int) -> None:
-                    progress.update(task, description=f"recorded {total:,} messages of {group} to "
-                                                      f"{place}")
+                    progress.update(task, description=f"recorded {counted(total, 'message')} of "
+                                                      f"{group} to {place}")
 
                 recorded = record(channel, journal, on_progress, retention=retention)
         except ClosedError:
@@ -117,6 +118,6 @@ def record_command(
     if as_json:
         print_json({"recorded": {"messages": recorded, "path": str(directory)}})
     else:
-        print(f"{recorded:,} messages recorded")
+        print(f"{counted(recorded, 'message')} recorded")
     if signal.SIGINT in stopped_by:
         raise typer.Exit(INTERRUPTED)

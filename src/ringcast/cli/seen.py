@@ -10,6 +10,7 @@ from ringcast import arguments, statusfile
 from ringcast.cli.options import printable
 from ringcast.snapshot import Snapshot, Waiting
 from ringcast.statusfile import Life
+from ringcast.units import counted
 
 NOBODY = ("no channel of group {} has a status file here; look on its machine, as its user, and "
           "see that it does not have status_file=False")
@@ -110,5 +111,5 @@ def reason(snapshot: Snapshot, waiting: Waiting) -> str:
     unacked = next((peer.unacked for peer in snapshot.peers if peer.name == slowest), None)
     if waiting.dest is not None:
         unacked = snapshot.status.unicast.unicast_unacked
-    owes = f"{unacked:,} messages" if unacked else "the oldest message"
+    owes = counted(unacked, "message") if unacked else "the oldest message"
     return f"{printable(slowest)} has not acknowledged {owes}"

@@ -9,6 +9,7 @@ from ringcast.cli.app import app
 from ringcast.cli.options import AsJson, path, print_json, typed
 from ringcast.cli.retention_options import KeepBytes, KeepFor, KeepUntilCommitted, retention_of
 from ringcast.errors import ConfigError
+from ringcast.units import counted
 
 journal_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None,
                           help="Show a journal, or remove messages that are no longer needed.")
@@ -90,7 +91,8 @@ def commit(directory: Directory, name: Annotated[str, typer.Argument(help="The s
     if as_json:
         print_json({"committed": {"name": name, "senders": digest}})
         return
-    print(f"{name} has committed {sum(digest.values()):,} messages of {len(digest)} senders")
+    print(f"{name} has committed {counted(sum(digest.values()), 'message')} of "
+          f"{counted(len(digest), 'sender')}")
 
 
 @journal_app.command("retire")
