@@ -103,7 +103,8 @@ def test_a_secret_and_insecure_exclude_each_other():
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "mcast-tcp"])
 def test_off_loopback_it_is_one_of_the_two(stack):
-    with pytest.raises(ConfigError, match="pass secret=.*or say insecure=True"):
+    with pytest.raises(ConfigError, match="secret=, or --secret-file.*or --trust.*or say "
+                                          "insecure=True"):
         Channel(new_group(), stack=stack, interface="192.0.2.1")
 
 

@@ -34,10 +34,11 @@ def check_interface(interface: str, insecure: bool) -> ipaddress.IPv4Address:
         raise ConfigError(f"interface={interface!r} is not the address of one interface; "
                           "`ip -4 address` lists them")
     if not address.is_loopback and not insecure:
-        raise ConfigError(f"interface={interface!r} is not loopback: pass secret=, the path of a "
-                          "file from `ringcast keygen`, or trust=, a folder from `ringcast trust "
-                          "new`; or say insecure=True if everybody on that network may read and "
-                          "write the group's messages")
+        raise ConfigError(f"interface={interface!r} is not loopback: give a secret, the path of a "
+                          "file from `ringcast keygen` (secret=, or --secret-file), or the folder "
+                          "from `ringcast trust new` (trust=, or --trust); or say insecure=True "
+                          "(--set insecure=True) if everybody on that network may read and write "
+                          "the group's messages")
     return address
 
 
