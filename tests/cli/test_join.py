@@ -5,13 +5,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 from channels import new_group
 from ports import free_port
 from processes import PATIENCE, RINGCAST, ringcast, wait_for
 
-from ringcast import Address, Channel
+from ringcast import Address, Channel, View
 from ringcast.cli.join.terminal import Terminal
 
 STACKS = [pytest.param("mcast-udp", marks=pytest.mark.udp), "nakack2-tcp"]
@@ -115,6 +116,18 @@ def test_an_observer_shows_what_it_missed(capsys):
         "skipped": {"sender": "ann", "first": 3, "last": 7}}
     Terminal(as_json=False, observes=True).on_skipped(Address("an\x1bn", 1), 3, 7)
     assert capsys.readouterr().out == "-- missed messages 3 to 7 of an\\x1bn\n"
+
+
+def test_in_a_narrow_terminal_a_view_is_folded_between_words(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for name, value in {"COLUMNS": "30", "NO_COLOR": "1", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, value)
+    members = tuple(Address(name, number) for number, name in enumerate(
+        ("recorder.example.org", "dashboard.example.org"), 1))
+    Terminal(as_json=False).on_view(View(5, members, joined=members[1:]))
+    assert capsys.readouterr().out.splitlines() == [
+        "-- recorder.example.org,", "   dashboard.example.org", "   (dashboard.example.org",
+        "   joined)"]
 
 
 def test_what_people_read_has_no_code_that_steers_the_terminal(group, join):

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ringcast import Address, Batch, Channel, ClosedError, Message, NoQuorumError, View
 from ringcast.cli.options import json_line, printable
+from ringcast.cli.sentences import folded
 
 GLANCE = 0.1            # seconds after which a terminal without input sees why it should end
 PATIENCE = 5.0          # seconds until the last messages are shown, or acknowledged by all
@@ -126,7 +127,7 @@ class Terminal:
                     (view.absent, "is expected back")) for member in members]
         changes += [] if view.primary else ["not primary"]
         names = ", ".join(map(printable, view.names))
-        self._write_text(Text(f"-- {names} ({'; '.join(changes)})", "cyan"))
+        self._write_text(Text(folded(f"-- {names} ({'; '.join(changes)})", 3), "cyan"))
 
     def on_skipped(self, sender: Address, first: int, last: int) -> None:
         """Show what was missed."""
