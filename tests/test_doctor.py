@@ -123,14 +123,20 @@ def test_members_elsewhere_with_other_options_and_a_parted_group_are_found_and_e
     assert said["views"] == "1 member here, in one view"
 
 
-def test_the_command_asks_the_members(shared):
+@pytest.mark.parametrize(("more", "level"), [
+    (["--set", "capacity=200"], "fault"), (["--set", "capacity=100"], None), ([], "warning")])
+def test_the_command_asks_the_members(shared, more, level):
+    """That all of them have another value than the default keeps nobody out who knows
+    it."""
     group, place = new_group(), {"port": port()}
     with Channel(group, name="A", capacity=100, **place):
         said = ringcast("doctor", group, "--json", "--seconds", 0.3, "--set",
-                        f"port={place['port']}", "--set", "capacity=200")
+                        f"port={place['port']}", *more)
         found = {each["check"]: each for each in map(json.loads, said.stdout.splitlines())}
-    assert said.returncode == 1, said.stderr
-    assert "capacity='100'" in found["terms"]["text"] and found["group"]["level"] == "ok"
+    assert said.returncode == (level == "fault"), said.stderr + said.stdout
+    assert found["group"]["level"] == "ok" and ("terms" in found) == (level is not None)
+    if level is not None:
+        assert found["terms"]["level"] == level and "capacity='100'" in found["terms"]["text"]
 
 
 def looked_at(group, seconds=0.0, stack="mcast-udp", **options):

@@ -11,7 +11,7 @@ import ctypes
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Literal
@@ -50,8 +50,8 @@ BLOCKED = 1.0                                   # seconds for which a send waits
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a check has found. A warning costs time, a fault keeps a group from
-    working."""
+    """What a check has found. A fault keeps a group from working. What a warning names
+    costs time, makes times differ, or is good to know."""
 
     check: str
     level: Literal["ok", "warning", "fault"]
@@ -166,14 +166,15 @@ def is_synchronised() -> bool | None:
 
 
 def examine(group: str, stack: str, config: Config, measured: Measured,
-            snapshots: Iterable[Snapshot], answers: Iterable[Present] = ()) -> list[Finding]:
+            snapshots: Iterable[Snapshot], answers: Iterable[Present] = (),
+            assumed: Collection[str] = ()) -> list[Finding]:
     """Return what all checks have found. `snapshots` are those of all groups here, and
-    `answers` what members of this group have said over the network, one for each
-    view."""
+    `answers` what members of this group have said over the network, one for each view.
+    `assumed` are options of which nobody has said that members have them."""
     known = list(snapshots)
     return [*check_machine(config, measured), *check_clocks(measured),
             *check_heard(measured), *check_group(group, stack, measured, known),
-            *check_answers(stack, config, list(answers))]
+            *check_answers(stack, config, list(answers), assumed)]
 
 
 def check_machine(config: Config, measured: Measured) -> Iterator[Finding]:
@@ -303,7 +304,8 @@ ADVICE = {"version": "version, with pip", "stack": "argument stack", "secret": "
           "place": "options interface, port and group_address"}
 
 
-def check_answers(stack: str, config: Config, answers: list[Present]) -> Iterator[Finding]:
+def check_answers(stack: str, config: Config, answers: list[Present],
+                  assumed: Collection[str]) -> Iterator[Finding]:
     """Check what members have answered, wherever they are: whether they are in one
     view, and whether a member with these options could join them."""
     more = OF_FLUSH + (OF_QUORUM if config.partition == "primary" else ())
@@ -315,8 +317,15 @@ def check_answers(stack: str, config: Config, answers: list[Present]) -> Iterato
                       "they differ in their options, or do not hear each other")
     elif answers:
         yield Finding("group", "ok", f"{counted(answers[0].size, 'member')} answered, in one view")
-    for answer in answers:
-        for term, value in ours.items():
+    for term, value in ours.items():
+        common = {answer.terms.get(term, value) for answer in answers}
+        if term in assumed and len(common) == 1 and common != {value}:
+            yield Finding("terms", "warning",
+                          f"all have {term}={common.pop()!r}, and by default it is {value!r}: a "
+                          "member with that would not be let in",
+                          f"give {term} to all new members, too, and to the doctor with --set")
+            continue
+        for answer in answers:
             if (theirs := answer.terms.get(term, value)) != value:
                 yield Finding("terms", "fault",
                               f"{answer.name!r} has {term}={theirs!r}, and a member with these "

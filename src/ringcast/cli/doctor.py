@@ -17,7 +17,7 @@ from ringcast.cli.options import (
     settings,
 )
 from ringcast.cli.sentences import folded
-from ringcast.config import configure
+from ringcast.config import Config, configure
 
 if TYPE_CHECKING:
     from ringcast.doctor import Finding
@@ -61,7 +61,8 @@ def doctor_command(
         if secret_file is None and trust is None:       # it asks who is there, which is no secret
             chosen["insecure"] = True
         answers = ask(group, stack, "multicast", seconds, chosen, secret_file, trust)
-    findings = examine(group, stack, config, measured, statusfile.snapshots(), answers)
+    findings = examine(group, stack, config, measured, statusfile.snapshots(), answers,
+                       Config.__struct_fields__ - chosen.keys())
     for finding in findings:
         if as_json:
             print_json(finding)
