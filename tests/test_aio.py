@@ -91,6 +91,23 @@ def test_it_has_every_public_name_of_the_synchronous_channel():
         run(other.close())
 
 
+def test_with_in_the_place_of_async_with_says_which_of_the_two():
+    group = new_group()
+
+    async def confused():
+        other = aio.Channel(group, stack="inproc")
+        with pytest.raises(TypeError, match="a ringcast.aio.Channel is opened by `async with`"):
+            with other:
+                pass
+        await other.close()
+        with ringcast.Channel(group, stack="inproc") as plain:
+            with pytest.raises(TypeError, match="a ringcast.Channel is opened by `with`"):
+                async with plain:
+                    pass
+
+    run(confused())
+
+
 def test_the_calls_of_compiled_methods_have_the_same_arguments():
     for name in ("send", "try_send"):
         ours, theirs = (inspect.signature(getattr(each, name))

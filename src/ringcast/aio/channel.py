@@ -11,7 +11,7 @@ needs a thread of its own, except that a channel closes on one thread, as everyw
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ringcast import arguments
 from ringcast._core.batch import Batch, Message
@@ -106,6 +106,14 @@ class Channel:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
+
+    if not TYPE_CHECKING:           # a type checker finds `with` by itself
+        def __enter__(self) -> None:
+            raise TypeError("a ringcast.aio.Channel is opened by `async with`; `with` is for "
+                            "ringcast.Channel")
+
+        def __exit__(self, *exc_info: object) -> None:
+            pass                    # never called, but Python looks for it first
 
     # -------------------------------------------------------------------------------------- sending
 

@@ -27,7 +27,7 @@ from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack
 
 from ringcast import arguments
 from ringcast._core.batch import Batch, Message
@@ -326,6 +326,14 @@ class Channel(SendPort):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    if not TYPE_CHECKING:           # a type checker finds `async with` by itself
+        def __aenter__(self) -> None:
+            raise TypeError("a ringcast.Channel is opened by `with`; `async with` is for "
+                            "ringcast.aio.Channel")
+
+        def __aexit__(self, *exc_info: object) -> None:
+            pass                    # never called, but Python looks for it first
 
     # -------------------------------------------------------------------------------------- sending
 
