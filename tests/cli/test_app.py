@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from channels import new_group
-from processes import ringcast
+from processes import RINGCAST, ringcast
 
 from ringcast import Channel
 from ringcast.cli.app import COMMANDS, load
@@ -122,6 +122,16 @@ def test_what_was_typed_is_echoed_as_it_was_typed(words, says, tmp_path):
     (tmp_path / "keys").mkdir()
     done = ringcast(*(word.format(tmp_path) for word in words), cwd=tmp_path)
     assert says.format(tmp_path) in " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["perf", "--help"], ["simulate", "--seed", "1",
+                                   "--duration", "0.1", "--members", "2"]], ids=" ".join)
+def test_where_no_room_is_left_for_the_output_a_sentence_says_so(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*RINGCAST, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr == ("ringcast: there is no room left on the device of a file, or of "
+                           "standard output; make room and run it again\n")
 
 
 def test_an_option_before_the_command_does_not_hide_it():

@@ -4,6 +4,7 @@ A command is imported when it is called: most need packages that take long to lo
 list of commands needs none of them, so it is here.
 """
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -98,7 +99,7 @@ def call(words: list[str]) -> None:
 
 def run() -> None:
     """Run the command line. An error of ringcast becomes one sentence and exit status
-    2."""
+    2, and so does a full disk."""
     words = words_given()
     load(words)
     try:
@@ -113,3 +114,10 @@ def run() -> None:
         if end.code == INTERRUPTED:
             end_java()
         raise
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print("ringcast: there is no room left on the device of a file, or of standard output; "
+              "make room and run it again", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)    # for what is still to be flushed
+        sys.exit(2)
