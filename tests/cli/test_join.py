@@ -186,6 +186,14 @@ def test_a_reader_that_goes_away_ends_it_quietly(group, join):
     assert reader.process.stderr.read() == b""
 
 
+def test_a_full_disk_ends_it_with_a_sentence(group):
+    with open("/dev/full", "w") as full:
+        run = subprocess.run([*RINGCAST, "join", *group.words], stdin=subprocess.PIPE, stdout=full,
+                             stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+    assert run.returncode == 2
+    assert run.stderr.startswith("ringcast: there is no room left") and len(run.stderr) < 200
+
+
 def test_lines_of_a_file_arrive_whole_and_in_order(group, join, tmp_path):
     lines = [b"%d " % number + b"x" * (number % 3000) for number in range(3000)]
     (tmp_path / "lines").write_bytes(b"\n".join(lines))

@@ -7,8 +7,8 @@ import signal
 import sys
 import time
 from _thread import start_new_thread
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
@@ -36,6 +36,7 @@ class Terminal:
         self.as_json, self.observes = as_json, observes
         self.page = Console(highlight=False, soft_wrap=True, file=sys.stdout)
         self.ended_by = 0                   # the signal that ends this program
+        self.unwritten: OSError | None = None       # why a line could not be written
 
     def run(self, open_channel: Callable[..., Channel]) -> None:
         """Be a member until the input ends, or a signal ends this program."""
@@ -59,6 +60,8 @@ class Terminal:
                 raise
         finally:
             channel.close()
+        if self.unwritten is not None:
+            raise self.unwritten
         if self.ended_by:
             raise typer.Exit(128 + self.ended_by)       # as shells report that signal
 
@@ -152,18 +155,25 @@ class Terminal:
         self._write(json_line(line) + b"\n")
 
     def _write_text(self, text: Text) -> None:
-        with self.page.capture() as capture:
-            self.page.print(text)
-        self._write(capture.get().encode(sys.stdout.encoding, "replace"))
+        with self._ending_if_unwritable():
+            with self.page.capture() as capture:        # writes nothing, but to standard output
+                self.page.print(text)
+            self._write(capture.get().encode(sys.stdout.encoding, "replace"))
 
     def _write(self, line: bytes) -> None:
-        """Write a line at once. If nobody reads any more, end this program quietly."""
-        if self.ended_by == signal.SIGPIPE:
-            return
-        try:
+        """Write a line at once."""
+        with self._ending_if_unwritable():
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
-        except BrokenPipeError:
+
+    @contextmanager
+    def _ending_if_unwritable(self) -> Iterator[None]:
+        """If nobody reads any more, end this program quietly; if nothing can be written
+        for another reason, end it with the error. After that, write to nowhere."""
+        try:
+            yield
+        except OSError as error:
+            self.unwritten = None if isinstance(error, BrokenPipeError) else error
             self.ended_by = signal.SIGPIPE
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)             # for what is still to be written
