@@ -31,6 +31,7 @@ from ringcast.doctor import (
 from ringcast.protocols.membership.messages import Present
 from ringcast.protocols.security.seal import HEADER, MAGIC, VERSION
 from ringcast.snapshot import Waiting
+from ringcast.status import InprocStatus, MembershipStatus, SealStatus, Status
 from ringcast.statusfile import snapshots
 
 pytestmark = pytest.mark.udp
@@ -102,6 +103,19 @@ def living(**fields):
 def test_a_fault_of_the_members_is_found_and_explained(known, check, words):
     (name, finding), = found(healthy(), *known).items()
     assert name == check and words in f"{finding.text} {finding.advice}"
+
+
+@pytest.mark.parametrize(("now", "level"), [(5, "warning"), (6, "fault")])
+def test_what_members_counted_before_somebody_looked_is_over(now, level):
+    def counted(number):
+        return living(is_sealed=True, status=Status(
+            transport=InprocStatus(), seal=SealStatus(hellos_refused=number),
+            membership=MembershipStatus(num_refused=number)))
+
+    findings = examine("g", "mcast-udp", configure({}), healthy(), [counted(now)],
+                       before=[counted(5)])
+    assert {each.check: each.level for each in findings if each.level != "ok"} == {
+        "secret": level, "terms": level}
 
 
 def answer(name="A", **terms):

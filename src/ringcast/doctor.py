@@ -11,7 +11,7 @@ import ctypes
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Literal
@@ -167,13 +167,15 @@ def is_synchronised() -> bool | None:
 
 def examine(group: str, stack: str, config: Config, measured: Measured,
             snapshots: Iterable[Snapshot], answers: Iterable[Present] = (),
-            assumed: Collection[str] = ()) -> list[Finding]:
+            assumed: Collection[str] = (),
+            before: Iterable[Snapshot] = ()) -> list[Finding]:
     """Return what all checks have found. `snapshots` are those of all groups here, and
     `answers` what members of this group have said over the network, one for each view.
-    `assumed` are options of which nobody has said that members have them."""
-    known = list(snapshots)
+    `assumed` are options of which nobody has said that members have them. Of faults
+    that members count, those that stand in the snapshots `before` are over."""
+    known, over = list(snapshots), {each.incarnation: each for each in before}
     return [*check_machine(config, measured), *check_clocks(measured),
-            *check_heard(measured), *check_group(group, stack, measured, known),
+            *check_heard(measured), *check_group(group, stack, measured, known, over),
             *check_answers(stack, config, list(answers), assumed)]
 
 
@@ -271,13 +273,13 @@ def check_heard(measured: Measured) -> Iterator[Finding]:
                                        "kind" if came else "nobody sends")
 
 
-def check_group(group: str, stack: str, measured: Measured,
-                known: list[Snapshot]) -> Iterator[Finding]:
+def check_group(group: str, stack: str, measured: Measured, known: list[Snapshot],
+                over: Mapping[int, Snapshot]) -> Iterator[Finding]:
     """Check what the members of the group on this machine say, and who else is at their
     place."""
     mine = [each for each in known if each.group == group]
     living = [each for each in mine if life_of(each) in (Life.RUNNING, Life.UNKNOWN)]
-    yield from check_lives(mine)
+    yield from check_lives(mine, over)
     for what, value_of in SHARED.items():
         values = Counter(map(value_of, living))
         if len(values) > 1:
@@ -333,11 +335,11 @@ def check_answers(stack: str, config: Config, answers: list[Present],
                               f"give all members of the group the same {term}")
 
 
-def check_lives(mine: Iterable[Snapshot]) -> Iterator[Finding]:
+def check_lives(mine: Iterable[Snapshot],
+                over: Mapping[int, Snapshot]) -> Iterator[Finding]:
     """Check the processes of members, and what each says about itself."""
     for each in mine:
         life, counts = life_of(each), each.status
-        seal = counts.seal
         if life is Life.DEAD:
             yield Finding("process", "fault", f"{each.name!r} is dead (process {each.pid})",
                           "`ringcast monitor --past` tells what it saw last; the file goes when "
@@ -350,14 +352,19 @@ def check_lives(mine: Iterable[Snapshot]) -> Iterator[Finding]:
         elif (time.time_ns() - each.written_at) / 1e9 > each.quiet_after:
             yield Finding("process", "fault", f"{each.name!r} takes no turns (process {each.pid})",
                           "the machine is overloaded, or something holds the interpreter")
-        if seal is not None and (seal.hellos_refused or seal.datagrams_unsealed):
-            yield Finding("secret", "fault",
-                          f"{each.name!r} hears members with another secret or a key that it does "
-                          "not trust, or with none",
+        past = over.get(each.incarnation)
+        if strange := unsealed(each):
+            is_over = past is not None and unsealed(past) == strange
+            yield Finding("secret", "warning" if is_over else "fault",
+                          f"{each.name!r} {'has heard' if is_over else 'hears'} members with "
+                          "another secret or a key that it does not trust, or with none"
+                          f"{', but hears them no more' * is_over}",
                           "give all members the same secret, or the same trusted keys")
-        if counts.membership.num_refused:
-            yield Finding("terms", "fault",
-                          f"{each.name!r} has refused members with other options or another stack",
+        if refused := counts.membership.num_refused:
+            is_over = past is not None and past.status.membership.num_refused == refused
+            yield Finding("terms", "warning" if is_over else "fault",
+                          f"{each.name!r} has refused members with other options or another stack"
+                          f"{', but nobody just now' * is_over}",
                           "the log of those members names what differs")
         if (blocked := each.longest_waiting()) is not None and blocked.seconds > BLOCKED:
             slowest = each.awaited(blocked)
@@ -370,6 +377,12 @@ def check_lives(mine: Iterable[Snapshot]) -> Iterator[Finding]:
                           f"the application of {each.name!r} has {each.max_undelivered:,} "
                           "messages that it does not finish, so all senders wait",
                           "make it quicker, or give it more threads")
+
+
+def unsealed(snapshot: Snapshot) -> int:
+    """Return how often a member has heard somebody who has not its secret or keys."""
+    seal = snapshot.status.seal
+    return 0 if seal is None else seal.hellos_refused + seal.datagrams_unsealed
 
 
 def check_views(living: Iterable[Snapshot]) -> Iterator[Finding]:

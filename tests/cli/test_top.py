@@ -12,9 +12,11 @@ from contextlib import suppress
 
 import pytest
 from channels import new_group
+from ports import free_port
 from processes import RINGCAST, ringcast, wait_for
 from rich.console import Console
 
+from ringcast import Channel
 from ringcast.cli import live, seen
 from ringcast.cli.seen import Seen
 from ringcast.snapshot import Peer, Rates, Snapshot, Waiting
@@ -177,3 +179,15 @@ def test_top_in_a_terminal_is_live_until_ctrl_c_and_gives_the_screen_back(member
     os.close(mine)
     assert b"\x1b[?1049h" in said and said.rstrip().endswith((b"\x1b[?25h", b"\x1b[?1049l"))
     assert b"Traceback" not in said
+
+
+@pytest.mark.udp
+def test_who_looks_at_a_sealed_group_without_its_secret_makes_no_fault_for_the_next_one():
+    group, port = new_group(), free_port()
+    words = ["doctor", group, "--json", "--seconds", 0.3, "--set", f"port={port}"]
+    with Channel(group, name="A", secret=lambda: bytes(32), port=port):
+        ringcast(*words)
+        wait_for(lambda: snapshots(group)[0].status.seal.datagrams_unsealed)
+        said = ringcast(*words)
+    levels = {each["check"]: each["level"] for each in map(json.loads, said.stdout.splitlines())}
+    assert levels["secret"] == "warning" and said.returncode == 0, said.stdout

@@ -55,14 +55,16 @@ def doctor_command(
     arguments.text("group", group)
     chosen = settings(options)
     config = configure(chosen, stack)
+    before = statusfile.snapshots(group) if seconds else []
     measured = measure(group, stack, config, seconds)
+    now = statusfile.snapshots()
     answers: list[Present] = []
     if measured.refusal is None and seconds:
         if secret_file is None and trust is None:       # it asks who is there, which is no secret
             chosen["insecure"] = True
         answers = ask(group, stack, "multicast", seconds, chosen, secret_file, trust)
-    findings = examine(group, stack, config, measured, statusfile.snapshots(), answers,
-                       Config.__struct_fields__ - chosen.keys())
+    findings = examine(group, stack, config, measured, now, answers,
+                       Config.__struct_fields__ - chosen.keys(), before)
     for finding in findings:
         if as_json:
             print_json(finding)
