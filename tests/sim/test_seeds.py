@@ -84,6 +84,9 @@ KEPT_SETTINGS = [
     (Settings(members=3, unicast=0, duration=0.5, messages=300), 93),
     # The lowest of those who seek wants more than there are; another one has enough.
     (Settings(members=3, durable=0, unicast=0, duration=0.5, messages=50), 960054),
+    # The only member was still leaving when the run ended, so nobody had a view.
+    (Settings(members=1), 438),
+    (Settings(members=1), 177),
     # A stranger said in the silence what a dead member had said before it.
     (Settings(sealed=True, messages=300), 7006),
     # A group of seven became smaller and smaller, and a member that still fetched what

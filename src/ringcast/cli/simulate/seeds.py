@@ -30,6 +30,7 @@ from ringcast.sim.runs.plan import listed
 from ringcast.sim.runs.replay import replay
 from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
 from ringcast.sim.runs.settings import Settings
+from ringcast.units import counted
 
 CHUNK = 8       # seeds that a worker takes at a time
 SHRUNK = 20     # failures that are cut to their shortest prefix; the others are listed as they are
@@ -47,7 +48,7 @@ def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None
                     | {"replay": replay(seed, fixed, actions)}})
         return int(bool(outcome.check))
     drawn = " ".join(f"{name}={value}" for name, value in plan.options.items())
-    print(f"seed {seed}: {len(plan.names)} members, {drawn}")
+    print(f"seed {seed}: {counted(len(plan.names), 'member')}, {drawn}")
     rates = " ".join(f"{name}={value:.3g}" for name, value in plan.network.items()
                      if name != "delay")
     shortest, longest = plan.network["delay"]

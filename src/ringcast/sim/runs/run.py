@@ -321,6 +321,8 @@ class Run:
         while not self._has_one_view() and self.cluster.now < end:
             self._advance(self.cluster.now + self._interval())
         living = self.cluster.living()
+        if not living:
+            return                              # all are leaving
         whole = living[0].view_filter.whole
         if whole is None or not whole.primary:
             self.num_restarts += 1
@@ -375,7 +377,8 @@ class Run:
                 cluster.checkers.violated("liveness", f"{owed}, {(cluster.now - began) / MS:.0f} "
                                                       "ms after faults stopped")
             self._advance(cluster.now + step)
-            now = cluster.living()[0].view_filter.whole if self._has_one_view() else None
+            living = cluster.living()           # nobody, if all are leaving
+            now = living[0].view_filter.whole if living and self._has_one_view() else None
             if now != view:
                 view, began_by = now, agreed_by if now is None else min(agreed_by, cluster.now)
                 by = began_by + self._bound(step)
