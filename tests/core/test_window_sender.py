@@ -61,6 +61,17 @@ def test_send_goes_on_after_the_highest_that_was_added(make):
     assert ring.send("c") and ring.get(13) == "c" and ring.missing() == [(11, 11)]
 
 
+def test_a_seqno_that_was_sent_cannot_be_added_in_any_block_and_lap(make):
+    ring = make(70)
+    for _ in range(5):
+        first, items = ring.next_seqno, [object() for _ in range(67)]
+        assert ring.send_many(items[:65]) == 65 and ring.send(items[65]) and ring.send(items[66])
+        assert not any(ring.add(first + k, "again") for k in range(67))
+        assert ring.remove_many(nullify=False) == items
+        assert not any(ring.add(first + k, "again") for k in range(67))
+        assert ring.stable(ring.hr) == 67 and len(ring) == 0
+
+
 def test_announce_shows_a_lost_tail_and_never_goes_back_or_beyond_the_window(make):
     ring = make(5)
     ring.add(1, "a")

@@ -45,12 +45,10 @@ MUTATIONS: list[tuple[Change, Program]] = [
             "r.num_blocks = (capacity + BLOCK - 1) // BLOCK + 1",
             "r.num_blocks = (capacity + BLOCK - 1) // BLOCK"),
      Program(("add 1; add 2", "remove; remove"), capacity=2, used=1, accepted=(1, 2))),
-    (Change("two senders may take the same seqno", RING,
-            "        if fit == 0 or cas_relaxed(&r.next, &seen, start + fit):\n            "
-            "first[0] = start + 1\n",
-            "        if fit:\n            store_release(&r.next, start + fit)\n        if True:\n  "
-            "          first[0] = start + 1\n"),
-     Program(("send", "send"), capacity=2)),
+    (Change("there is room for one seqno too many", RING,
+            "    return bound - used if used < bound else 0\n",
+            "    return bound + 1 - used if used <= bound else 0\n"),
+     Program(("send", "stable 1"), before="send; keep", capacity=1)),
     (Change("a block begins its next lap when one seqno is left in it", RING,
             "    if at.bit == BLOCK - 1:\n", "    if at.bit >= BLOCK - 2:\n"),
      Program(("add 1; add 2", "remove; remove"), capacity=2)),
@@ -90,9 +88,9 @@ MUTATIONS: list[tuple[Change, Program]] = [
      Program(("missing", "add 2; remove 2; add 4; add 3; remove 2; add 6; add 5; remove 2"),
              capacity=3, before="add 1; add 3")),
     (Change("a sender that found no room does not look again", "programs.pyx",
-            "        seen = load_acquire(&words.rooms)\n        if reserve(ring, 1, &first):\n     "
-            "       break\n",
-            "        if reserve(ring, 1, &first):\n            break\n        seen = "
+            "        seen = load_acquire(&words.rooms)\n        if room(ring):\n            "
+            "break\n",
+            "        if room(ring):\n            break\n        seen = "
             "load_acquire(&words.rooms)\n"),
      Program(("send_or_wait", "stable 1"), before="send; keep", accepted=(2,))),
     (Change("a purge does not tell who waits for room", "programs.pyx",

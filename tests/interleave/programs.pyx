@@ -17,8 +17,8 @@ from ringcast._core.atomics cimport (
 )
 from ringcast._core.block_ring cimport (
     BLOCK, BLOCK_SHIFT, Block, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits,
-    destroy_ring, empty_block, free_wanted, give_token, held_bits, in_window, last_taken, locate,
-    look_run, make_ring, publish, ready, reserve, scan, slot_of, slots_at, take_run, take_token,
+    destroy_ring, empty_block, free_wanted, give_token, held_bits, in_window, locate,
+    look_run, make_ring, publish, ready, room, scan, slot_of, slots_at, take_run, take_token,
     to_next_block,
 )
 from ringcast._core.seqno cimport ahead
@@ -192,8 +192,8 @@ cdef void after_step(int is_new) noexcept nogil:
         return
     if ahead(ring.hd, ring.low) < 0 or ahead(ring.hr, ring.hd) < 0:
         explorer_fail("LOW <= HD <= HR does not hold")
-    if last_taken(ring) - ring.low > ring.capacity:
-        explorer_fail("HR or a sender's seqno is more than the capacity above LOW")
+    if ring.hr - ring.low > ring.capacity:
+        explorer_fail("HR is more than the capacity above LOW")
     if (ahead(ring.low, notes.low) < 0 or ahead(ring.hd, notes.hd) < 0
             or ahead(ring.hr, notes.hr) < 0):
         explorer_fail("LOW, HD or HR moved back")
@@ -276,17 +276,18 @@ cdef void add(uint64_t number, uint64_t count, int thread) noexcept nogil:
 
 
 cdef void send(int thread, bint waits) noexcept nogil:
-    """RingBuffer.send(), in the loop of Channel._retry() when it waits."""
-    cdef uint64_t first = 0, seen
+    """RingBuffer.send() in single steps, in the loop of Channel._retry() when it waits. One
+    thread at a time sends, and nobody adds meanwhile."""
+    cdef uint64_t seen
     while True:
         seen = load_acquire(&words.rooms)
-        if reserve(ring, 1, &first):
+        if room(ring):
             break
         if not waits:
             return
         explorer_wait(&words.rooms, seen)
-    if not claim(first - origin, 1, thread):
-        explorer_fail("the window refuses a seqno that a sender has reserved")
+    if not claim(load_relaxed(&ring.hr) + 1 - origin, 1, thread):
+        explorer_fail("the window refuses a seqno that a sender takes")
 
 
 cdef void leave_to(uint64_t seqno) noexcept nogil:
@@ -668,7 +669,7 @@ def weaken(places):
         explorer_weaken("block_ring.pxd", line, order)
 
 
-RING_WORDS = {"hr": <uintptr_t>&(<Ring *>NULL).hr, "next": <uintptr_t>&(<Ring *>NULL).next,
+RING_WORDS = {"hr": <uintptr_t>&(<Ring *>NULL).hr,
               "hd": <uintptr_t>&(<Ring *>NULL).hd, "low": <uintptr_t>&(<Ring *>NULL).low,
               "want": <uintptr_t>&(<Ring *>NULL).want,
               "purging": <uintptr_t>&(<Ring *>NULL).purging,

@@ -12,10 +12,11 @@ needs, so that LOW+capacity is never in the block of LOW.
 
 Threads: any number may add and look; one is the consumer (take_run, or look_run and
 advance_hd); one at a time frees, the purger (free_block, and take_run if LOW == HD;
-never both at once). The functions here take no references to items: that is the
-caller's task. tests/interleave tries every schedule of small threads over these
-functions. The table in tests/interleave/test_memory_orders.py says which memory order
-each access needs, and what goes wrong without it.
+never both at once). A sender, which takes the seqno behind HR, is the only adder. The
+functions here take no references to items: that is the caller's task. tests/interleave
+tries every schedule of small threads over these functions. The table in
+tests/interleave/test_memory_orders.py says which memory order each access needs, and
+what goes wrong without it.
 """
 
 from cpython.object cimport PyObject
@@ -67,9 +68,8 @@ cdef struct Ring:                 # four cache lines, one for each kind of threa
     uint64_t inverse              # 2**64 // num_blocks; a division would be an add's slowest step
     # Written by adders.
     uint64_t hr                   # highest received, sent or announced seqno
-    uint64_t next                 # highest seqno that a send took by reserve()
     uint64_t nbytes               # payload held, only with max_bytes; who frees writes it too
-    uint64_t pad_adders[5]
+    uint64_t pad_adders[6]
     # Written by the consumer.
     uint64_t hd                   # highest delivered seqno
     uint64_t kept                 # highest seqno delivered with nullify=False; the consumer's own
@@ -167,55 +167,37 @@ cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask,
     fetch_or_release(&r.blocks[at.block].full, mask)
 
 
-cdef inline uint64_t last_taken(const Ring *r) noexcept nogil:
-    """Return the seqno after which the next send goes on.
-
-    If add() filled the window too, that is the highest seqno there.
-    """
-    cdef uint64_t next = load_relaxed(&r.next), hr = load_relaxed(&r.hr)
-    return next if ahead(next, hr) > 0 else hr
-
-
 cdef inline uint64_t room(const Ring *r) noexcept nogil:
-    """Return how many seqnos fit between the last one taken and LOW+capacity."""
+    """Return how many seqnos fit between HR and LOW+capacity."""
     cdef uint64_t bound = load_relaxed(&r.bound)
     # pairs with the store_release of low in free_to(): a seqno that fits has a free
     # block
-    cdef uint64_t used = last_taken(r) - load_acquire(&r.low)
+    cdef uint64_t used = load_relaxed(&r.hr) - load_acquire(&r.low)
     return bound - used if used < bound else 0
-
-
-cdef inline uint64_t reserve(Ring *r, uint64_t count, uint64_t *first) noexcept nogil:
-    """Take at most `count` seqnos, as many as there is room for, in one step.
-
-    The first of them goes to *first. RingBuffer.send() takes its seqnos by this call,
-    and adds its items afterwards.
-    """
-    cdef uint64_t seen = load_relaxed(&r.next), start, fit
-    while True:
-        start = last_taken(r)
-        fit = min(count, room(r))
-        # relaxed: `next` only counts, `claim` guards the slots. If `next` has changed
-        # since we looked, the swap fails
-        if fit == 0 or cas_relaxed(&r.next, &seen, start + fit):
-            first[0] = start + 1
-            return fit
 
 
 # --- bytes (decision 7) ---------------------------------------------------------------
 
+cdef inline bint fits(const Ring *r, uint64_t held, uint64_t size,
+                      bint may_exceed) noexcept nogil:
+    """Test if `size` more bytes fit where so many are held.
+
+    What `may_exceed` the bound fits as long as what is held does not exceed it.
+    """
+    cdef uint64_t more = 0 if may_exceed else size
+    return size == 0 or (more <= r.max_bytes and held <= r.max_bytes - more)
+
+
 cdef inline bint take_bytes(Ring *r, uint64_t size, bint may_exceed) noexcept nogil:
     """Add `size` to the bytes held if they fit. Returns False if not.
 
-    What `may_exceed` the bound fits as long as what is held does not exceed it.
     Relaxed: this is a counter, which publishes no item.
     """
-    cdef uint64_t seen = load_relaxed(&r.nbytes), more = 0 if may_exceed else size
-    while True:
-        if size and (more > r.max_bytes or seen > r.max_bytes - more):
-            return False
+    cdef uint64_t seen = load_relaxed(&r.nbytes)
+    while fits(r, seen, size, may_exceed):
         if cas_relaxed(&r.nbytes, &seen, seen + size):
             return True
+    return False
 
 
 cdef inline void give_bytes(Ring *r, PyObject **items, uint64_t count) noexcept nogil:
@@ -514,7 +496,7 @@ cdef inline Ring *make_ring(uint64_t capacity, uint64_t offset, uint64_t max_byt
     r.base = offset + 1
     r.capacity = r.bound = capacity
     r.max_bytes = max_bytes
-    r.hr = r.next = r.hd = r.kept = r.low = r.want = offset
+    r.hr = r.hd = r.kept = r.low = r.want = offset
     return r
 
 

@@ -11,16 +11,38 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from ringcast._core.atomics cimport load_acquire, load_relaxed, store_release
 from ringcast._core.block_ring cimport (
-    BLOCK, BLOCK_SHIFT, Position, Ring, advance_hd, area_size, ask_to_free, blocks_held, claim_bits,
-    destroy_ring, empty_block, free_wanted, give_bytes, held_bits, in_window, locate, look_run,
-    make_ring, publish, ready, reserve, room, scan, slot_of, slots_at, take_bytes, take_run,
-    to_next_block,
+    BLOCK, BLOCK_SHIFT, Block, Position, Ring, advance_hd, area_size, ask_to_free, blocks_held,
+    claim_bits, destroy_ring, empty_block, fits, free_wanted, give_bytes, held_bits, in_window,
+    locate, look_run, make_ring, publish, ready, room, scan, slot_of, slots_at, take_bytes,
+    take_run, to_next_block,
 )
 from ringcast._core.seqno cimport ahead, to_uint64
-from ringcast._core.slots cimport count_bits, ones, payload
+from ringcast._core.slots cimport copy_run, count_bits, ones, payload
 from ringcast._core.window cimport (
     Py_INCREF, Window, Words, check_capacity, hold, refuse_none, release,
 )
+
+
+cdef inline uint64_t append(Ring *r, PyObject **items, uint64_t count) noexcept:
+    """Store items behind HR, at most to the end of a block. Returns how many.
+
+    There is room for them. Each call of a window is one step, so nobody else writes
+    these words meanwhile, and none needs an atomic update, as in claim_bits() and
+    publish(): a message that is sent alone would pay for four of them.
+    """
+    cdef uint64_t hr = load_relaxed(&r.hr)
+    cdef Position at = locate(r, hr + 1)
+    cdef Block *block = &r.blocks[at.block]
+    cdef uint64_t run = min(count, <uint64_t>(BLOCK - at.bit)), k
+    cdef uint64_t bits = ones(run) << at.bit
+    for k in range(run):
+        Py_INCREF(items[k])
+    copy_run(slots_at(r, at), items, run)
+    # These pair with no acquire, but for `full`: with those that publish() names.
+    store_release(&block.claim, load_relaxed(&block.claim) | bits)
+    store_release(&r.hr, hr + run)
+    store_release(&block.full, load_relaxed(&block.full) | bits)
+    return run
 
 
 @cython.final
@@ -109,15 +131,10 @@ cdef class RingBuffer(Window):
     # --- sending
 
     cdef uint64_t c_send_run(self, PyObject **items, uint64_t count) noexcept:
-        cdef Ring *r = self.ring
-        cdef uint64_t fit = self.count_bytes_in(items, min(count, room(r)))
-        cdef uint64_t first = 0, sent = 0, step
-        cdef uint64_t got = reserve(r, fit, &first)
-        while sent < got:
-            step = min(<uint64_t>(BLOCK - locate(r, first + sent).bit), got - sent)
-            self.put(first + sent, items + sent, step)
-            sent += step
-        return got
+        cdef uint64_t fit = self.count_bytes_in(items, min(count, room(self.ring))), sent = 0
+        while sent < fit:
+            sent += append(self.ring, items + sent, fit - sent)
+        return fit
 
     cdef uint64_t count_bytes_in(self, PyObject **items, uint64_t count) noexcept:
         """Add the bytes of the items that fit the byte bound. Returns how many fit.
@@ -125,13 +142,18 @@ cdef class RingBuffer(Window):
         An empty window takes one item of any size.
         """
         cdef Ring *r = self.ring
+        cdef uint64_t fit = 0, held = load_relaxed(&r.nbytes), size
         cdef bint empty = load_relaxed(&r.hr) == load_relaxed(&r.low)
-        cdef uint64_t k
-        if r.max_bytes:
-            for k in range(count):
-                if not take_bytes(r, payload(items + k, 1), empty and k == 0):
-                    return k
-        return count
+        if not r.max_bytes:
+            return count
+        while fit < count:
+            size = payload(items + fit, 1)
+            if not fits(r, held, size, empty and fit == 0):
+                break
+            held += size
+            fit += 1
+        store_release(&r.nbytes, held)      # pairs with no acquire: it publishes no other word
+        return fit
 
     # --- delivering
 
