@@ -18,7 +18,7 @@ from ringcast._core.atomics cimport (
 from ringcast._core.block_ring cimport (
     BLOCK, BLOCK_SHIFT, Block, Position, Ring, advance_hd, ask_to_free, blocks_held, claim_bits,
     destroy_ring, empty_block, free_wanted, give_token, held_bits, in_window, locate,
-    look_run, make_ring, publish, ready, room, scan, slot_of, slots_at, take_run, take_token,
+    look_run, make_ring, publish, ready, room, scan, slots_at, slots_from, take_run, take_token,
     to_next_block,
 )
 from ringcast._core.seqno cimport ahead
@@ -366,9 +366,10 @@ cdef void drain() noexcept nogil:
 cdef void get(uint64_t number, int thread) noexcept nogil:
     """RingBuffer.get(): only where nobody frees meanwhile."""
     notes.sought[thread] = notes.published & <uint64_t>1 << number
-    cdef PyObject *item = slot_of(ring, origin + number)
-    if item != NULL:
-        check_item(number, <uintptr_t>item)
+    cdef uint64_t count = 0
+    cdef PyObject **slots = slots_from(ring, origin + number, &count)
+    if count:
+        check_item(number, <uintptr_t>slots[0])
     elif notes.sought[thread] & ~notes.leaving and not explorer_is_weak():
         explorer_fail("get() does not find what is there")
     notes.sought[thread] = 0

@@ -56,7 +56,7 @@ NEEDED = {
                                                      "an item is freed that was not delivered"),
     ("give_token", "load_acquire", RELAXED): (TWO_DRAINERS,
                                               "something deliverable stays: nobody was woken"),
-    ("slot_of", "load_acquire", RELAXED): (Program(("add 1", "get 1")), RACE),
+    ("slots_from", "load_acquire", RELAXED): (Program(("add 1", "get 1")), RACE),
     ("held_bits", "load_acquire", RELAXED): (Program(("add 1", "visit")), RACE),
     ("blocks_held", "load_acquire(&r.low)", RELAXED):
         (Program(("add 1; add 2", "count", "remove 2"), capacity=2),

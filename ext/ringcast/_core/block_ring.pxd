@@ -163,7 +163,7 @@ cdef inline void publish(Ring *r, Position at, uint64_t seqno, uint32_t mask,
         slots[k] = items[k]
         todo &= todo - 1
     # pairs with the load_acquire of full in ready(), take_run(), look_run(),
-    # free_block(), slot_of() and held_bits()
+    # free_block(), slots_from() and held_bits()
     fetch_or_release(&r.blocks[at.block].full, mask)
 
 
@@ -376,16 +376,18 @@ cdef inline uint64_t free_wanted(Ring *r, uint64_t *asked, PyObject **out,
 
 # --- looking --------------------------------------------------------------------------
 
-cdef inline PyObject *slot_of(Ring *r, uint64_t seqno) noexcept nogil:
-    """Return the item of a seqno, or NULL.
+cdef inline PyObject **slots_from(Ring *r, uint64_t seqno, uint64_t *count) noexcept nogil:
+    """Return the slots from a seqno on, *count of which are full: those up to a gap or
+    to the end of the block.
 
     The caller knows that nobody frees meanwhile; RingBuffer.get() is one step.
     """
     cdef Position at = locate(r, seqno)
-    # pairs with the fetch_or_release in publish()
-    if not in_window(r, seqno) or not load_acquire(&r.blocks[at.block].full) >> at.bit & 1:
-        return NULL
-    return slots_at(r, at)[0]
+    count[0] = 0
+    if in_window(r, seqno):
+        # pairs with the fetch_or_release in publish()
+        count[0] = full_run(load_acquire(&r.blocks[at.block].full), at, BLOCK)
+    return slots_at(r, at)
 
 
 cdef inline uint32_t claimed_bits(Ring *r, Position at) noexcept nogil:

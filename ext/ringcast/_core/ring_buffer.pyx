@@ -13,7 +13,7 @@ from ringcast._core.atomics cimport load_acquire, load_relaxed, store_release
 from ringcast._core.block_ring cimport (
     BLOCK, BLOCK_SHIFT, Block, Position, Ring, advance_hd, area_size, ask_to_free, blocks_held,
     claim_bits, destroy_ring, empty_block, fits, free_wanted, give_bytes, held_bits, in_window,
-    locate, look_run, make_ring, publish, ready, room, scan, slot_of, slots_at, take_bytes,
+    locate, look_run, make_ring, publish, ready, room, scan, slots_at, slots_from, take_bytes,
     take_run, to_next_block,
 )
 from ringcast._core.seqno cimport ahead, to_uint64
@@ -233,8 +233,8 @@ cdef class RingBuffer(Window):
 
     # --- looking
 
-    cdef PyObject *peek(self, uint64_t seqno) noexcept:
-        return slot_of(self.ring, seqno)
+    cdef PyObject **c_run(self, uint64_t seqno, uint64_t *count) noexcept:
+        return slots_from(self.ring, seqno, count)
 
     cdef bint c_gap(self, uint64_t *first, uint64_t *last) noexcept:
         cdef Position at = locate(self.ring, first[0])

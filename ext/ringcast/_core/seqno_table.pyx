@@ -15,8 +15,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from ringcast._core.page_table cimport (
     ROW, Page, Row, Table, bit_of, drop_row, find_row, fitting, fitting_run, free_row,
-    full_from, in_window, left_in_row, look_run, make_row, next_row, ready, room, scan, store,
-    take_run,
+    full_from, in_window, left_in_row, look_run, make_row, next_row, ready, room, run_of, scan,
+    store, take_run,
 )
 from ringcast._core.seqno cimport ahead, to_uint64
 from ringcast._core.slots cimport count_bits, highest_bit, ones, payload, unpack
@@ -219,11 +219,12 @@ cdef class SeqnoTable(Window):
 
     # --- looking
 
-    cdef PyObject *peek(self, uint64_t seqno) noexcept:
+    cdef PyObject **c_run(self, uint64_t seqno, uint64_t *count) noexcept:
         cdef Table *t = &self.table
         cdef Row *row = find_row(t, seqno) if in_window(t, seqno) else NULL
         cdef uint32_t bit = bit_of(t, seqno)
-        return row.slots[bit] if row != NULL and row.full >> bit & 1 else NULL
+        count[0] = run_of(row.full >> bit) if row != NULL else 0
+        return row.slots + bit if row != NULL else NULL
 
     cdef bint c_gap(self, uint64_t *first, uint64_t *last) noexcept:
         cdef uint64_t end = last[0]

@@ -94,7 +94,3 @@ cdef class Stamps:
         self.times = times
         self.size = size
         return 0
-
-    cdef int64_t of(self, uint64_t seqno) noexcept nogil:
-        """Return when the message was sent."""
-        return self.times[seqno & (self.size - 1)] if self.size else 0

@@ -34,7 +34,7 @@ cdef class Window:
 
     # The caller holds the GIL in all of these, or in a Python without it a critical
     # section of the window. References to items that are passed in, or returned by
-    # peek() and c_held(), are borrowed. No item is None.
+    # c_run(), peek() and c_held(), are borrowed. No item is None.
 
     # What each kind of window does in its own way:
     cdef Words words(self) noexcept
@@ -52,8 +52,9 @@ cdef class Window:
     # Returns how many seqnos were freed.
     cdef uint64_t c_stable(self, uint64_t seqno) noexcept
     cdef void c_close(self) noexcept
-    # Returns the item, valid until somebody frees it; NULL: it is not there.
-    cdef PyObject *peek(self, uint64_t seqno) noexcept
+    # Returns the slots from this seqno on, *count of which hold an item: those of its
+    # block without a gap. They are valid until somebody frees them.
+    cdef PyObject **c_run(self, uint64_t seqno, uint64_t *count) noexcept
     # Finds the first gap in *first..*last, which becomes *first..*last. False: there is
     # none.
     cdef bint c_gap(self, uint64_t *first, uint64_t *last) noexcept
@@ -65,6 +66,7 @@ cdef class Window:
     cdef bint c_send(self, object item) except -1           # False: no room, no seqno taken
     cdef uint64_t send_from(self, list items, uint64_t begin) except? 0     # see send_many()
     cdef list take_many(self, uint64_t most, bint nullify)                  # see remove_many()
+    cdef PyObject *peek(self, uint64_t seqno) noexcept      # NULL: the item is not there
     cdef uint64_t c_low(self) noexcept
     cdef uint64_t c_hd(self) noexcept
     cdef uint64_t c_hr(self) noexcept

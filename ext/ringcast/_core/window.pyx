@@ -319,6 +319,11 @@ cdef class Window:
 
     # --- what they have in common
 
+    cdef PyObject *peek(self, uint64_t seqno) noexcept:
+        cdef uint64_t count = 0
+        cdef PyObject **items = self.c_run(seqno, &count)
+        return items[0] if count else NULL
+
     cdef bint c_send(self, object item) except -1:
         cdef PyObject *value = <PyObject *>item
         if item is None:
@@ -365,7 +370,8 @@ cdef class Window:
     cdef void c_close(self) noexcept:
         pass
 
-    cdef PyObject *peek(self, uint64_t seqno) noexcept:
+    cdef PyObject **c_run(self, uint64_t seqno, uint64_t *count) noexcept:
+        count[0] = 0
         return NULL
 
     cdef bint c_gap(self, uint64_t *first, uint64_t *last) noexcept:

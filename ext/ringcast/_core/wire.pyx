@@ -455,6 +455,22 @@ cdef struct Plan:                       # the runs of the next datagram
     uint64_t messages
 
 
+cdef struct Walk:                       # over messages of a window, one after the other
+    PyObject **items
+    uint64_t left                       # of them, before the window is asked again
+
+
+cdef inline PyObject *walk_to(Walk *walk, Window ring, uint64_t seqno) noexcept:
+    """Return the item of a seqno, or NULL. It is the first one, or follows the last."""
+    if walk.left == 0:
+        walk.items = ring.c_run(seqno, &walk.left)
+        if walk.left == 0:
+            return NULL
+    walk.left -= 1
+    walk.items += 1
+    return (walk.items - 1)[0]
+
+
 cdef Py_ssize_t add_run(Plan *plan, Window ring, Marks marks, Stamps stamps, uint64_t first,
                         uint64_t last, Py_ssize_t limit):
     """Plan the longest run of messages from `first` on that fits.
@@ -468,11 +484,12 @@ cdef Py_ssize_t add_run(Plan *plan, Window ring, Marks marks, Stamps stamps, uin
     cdef bint marked = len(marks.flags) != 0
     cdef uint16_t flags = marks.of(first) & WIRE
     cdef int64_t sent_at = stamps.of(first)
+    cdef Walk walk = [NULL, 0]
     cdef PyObject *item
     if plan.runs == MOST_RUNS:
         return 0
     while <int64_t> (last - first - count) >= 0 and count < MOST_IN_RUN:
-        item = ring.peek(first + count)
+        item = walk_to(&walk, ring, first + count)
         if item == NULL or stamps.of(first + count) != sent_at:
             break
         if marked and marks.of(first + count) & WIRE != flags:
@@ -514,6 +531,7 @@ cdef uint8_t *write_run(uint8_t *raw, Window ring, uint64_t first, uint16_t coun
     """Write one run, and return the place behind it."""
     cdef uint8_t *lengths = raw + RUN
     cdef uint8_t *payload = lengths + <uint64_t> count * LENGTH
+    cdef Walk walk = [NULL, 0]
     cdef PyObject *item
     cdef uint16_t length
     cdef uint32_t k
@@ -523,7 +541,7 @@ cdef uint8_t *write_run(uint8_t *raw, Window ring, uint64_t first, uint16_t coun
     memcpy(raw + 12, &size, 4)
     memcpy(raw + 16, &sent_at, 8)
     for k in range(count):
-        item = ring.peek(first + k)
+        item = walk_to(&walk, ring, first + k)
         length = <uint16_t> PyBytes_GET_SIZE(<object> item)
         memcpy(lengths + <uint64_t> k * LENGTH, &length, LENGTH)
         memcpy(payload, PyBytes_AS_STRING(<object> item), length)
