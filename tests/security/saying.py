@@ -22,7 +22,7 @@ def failed_joins(group, name, **access):
     interface."""
     options = QUICK | DEFAULTS | access
     return [lambda: Channel(group, name=f"{name}/2", min_members=9, **options).connect(0.1),
-            lambda: Channel(group, name=name, **options).connect(10),
+            lambda: Channel(group, name=name, min_members=2, **options).connect(10),
             lambda: Channel(group, name=f"{name}/3", min_members=9,
                             **options | {"interface": "192.0.2.1"}).connect(0.1)]
 
