@@ -25,7 +25,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from members import run
+from members import PATIENCE as JOINING, run
 
 from ringcast import Channel
 from ringcast.protocols.multicast.base import DATA, REPEAT
@@ -106,7 +106,8 @@ def send(channel: Channel, payload: bytes, rate: int) -> int:
 def once(members: int, given: argparse.Namespace) -> list[float]:
     """Run a group once; return a row of the table."""
     is_local = given.stack == "inproc"
-    options = {"stack": given.stack, "min_members": members}
+    options = {"stack": given.stack, "min_members": members,
+               "join_timeout": 1000 * JOINING}
     group, rate = f"sizes-{secrets.token_hex(4)}", given.rate if given.senders == "all" else 0
     told = run(be, [(seat, group, given.size, rate, options) for seat in range(members)],
                pauses=2, in_threads=is_local)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ringcast import Channel
 
-PATIENCE = 60.0                         # seconds, for whatever should happen
+PATIENCE = 180.0                        # seconds, for whatever should happen
 
 
 def run(be: Callable[..., None], members: Sequence[Sequence[Any]],
