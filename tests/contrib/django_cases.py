@@ -20,9 +20,10 @@ from channels.exceptions import ChannelFull
 from channels.worker import Worker
 from django.conf import settings
 
-from ringcast import ConfigError
+from ringcast import Address, Batch, ConfigError, Flag
 from ringcast.contrib.django_channels import RingcastChannelLayer
 from ringcast.contrib.mailboxes import Mailboxes
+from ringcast.contrib.notes import Note, encode
 
 if not settings.configured:
     settings.configure()
@@ -47,8 +48,8 @@ async def site(processes, **config):
 def runs(case):
     """Run a case in an event loop."""
     @wraps(case)
-    def test():
-        asyncio.run(case())
+    def test(*args, **kwargs):
+        asyncio.run(case(*args, **kwargs))
     return test
 
 
@@ -404,6 +405,17 @@ async def test_a_job_for_which_nobody_waits_any_more_goes_back_to_where_it_was_h
             assert not held[1]
             await asyncio.sleep(0.001)
         assert await asyncio.gather(worker.receive("jobs"), giver.send("jobs", {"number": 3}))
+
+
+@runs
+async def test_a_large_job_of_which_a_part_had_come_to_who_is_gone_is_told(caplog):
+    async with site(1) as (layer,):
+        here, gone = layer._site.work._channel.address, Address("worker", 4711)
+        whole = encode(Note("send", "jobs", message=encode({"number": 1})))
+        for payload, flags in ((b"the end of it", Flag.INCOMPLETE), (whole, 0)):
+            layer._undelivered(Batch(here, 1, [payload], 1, gone, flags))
+        assert await layer.receive("jobs") == {"number": 1}
+    assert caplog.text.count("a large message is lost with the process") == 1
 
 
 @runs

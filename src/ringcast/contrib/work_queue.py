@@ -111,7 +111,11 @@ class WorkQueue:
         self._hold(note)
 
     def take_back(self, batch: Batch) -> None:
-        """Hold again what a process has not got that is gone."""
+        """Hold again what a process has not got that is gone. Of a large message it may
+        have got the first part: that is not here any more."""
+        if batch.flags & Flag.INCOMPLETE:
+            log.warning("a large message is lost with the process to which a part had come")
+            return
         for note in map(decode, reversed(batch.payloads)):      # the first comes first again
             if note.kind == "send" and "!" not in note.name:
                 self._hold(note)
