@@ -134,6 +134,36 @@ async def test_a_client_of_another_server_is_moved_and_disconnected():
 
 
 @runs
+async def test_a_server_whose_channel_closes_by_itself_joins_again(monkeypatch, caplog):
+    monkeypatch.setattr("ringcast.contrib.socketio.LEAST_PAUSE", 0.01)
+    async with servers(2) as ((one, two), _):
+        await two.client()
+        before = await two.manager.connected()
+        before._channel._halt("its disk is full")
+        again = await two.manager.connected()
+        assert again is not before
+        while len((await one.manager.connected()).view) < 2:
+            await asyncio.sleep(0.001)
+        await one.emit("news", 1)
+        assert await two.events(1) == [["news", 1]]
+        assert "tries again in 0.01 s: its disk is full" in caplog.text
+    assert again.fault is None and await two.manager.close() == 0
+
+
+@runs
+async def test_a_server_that_cannot_join_tries_more_and_more_rarely(monkeypatch, caplog):
+    monkeypatch.setattr("ringcast.contrib.socketio.LEAST_PAUSE", 0.01)
+    monkeypatch.setattr("ringcast.contrib.socketio.MOST_PAUSE", 0.02)
+    server = Server(new_group(), stack="inproc", capacity=0)
+    listening = asyncio.create_task(anext(server.manager._listen(), None))
+    while caplog.text.count("tries again") < 4:
+        await asyncio.sleep(0.001)
+    listening.cancel()
+    assert "tries again in 0.01 s: capacity takes" in caplog.text
+    assert caplog.text.count("tries again in 0.02 s: ") >= 3
+
+
+@runs
 async def test_a_process_without_a_server_emits_and_nobody_waits_for_it():
     async with servers(1) as ((server,), group):
         await server.client()

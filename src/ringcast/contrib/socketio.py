@@ -6,7 +6,7 @@ broker is between them.
 
 What one server emits to a room comes to all servers once, and in order, whatever the
 network loses. A server that dies is gone from the group; nothing of the others is lost.
-Events are msgpack, never pickled.
+One whose channel closes by itself joins again. Events are msgpack, never pickled.
 """
 
 import asyncio
@@ -17,9 +17,11 @@ from typing import Any
 import msgspec
 from socketio.async_pubsub_manager import AsyncPubSubManager
 
-from ringcast import Flag
+from ringcast import Flag, RingcastError
 from ringcast.aio import Channel
 from ringcast.decoding import UNDECODABLE
+
+LEAST_PAUSE, MOST_PAUSE = 1.0, 60.0     # seconds until we try again to join the group
 
 log = logging.getLogger("ringcast.contrib")
 
@@ -42,28 +44,46 @@ class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it ha
         super().__init__(channel=group, write_only=write_only, logger=logger, json=json)
         self._options = options
         self._connecting: asyncio.Task[Channel] | None = None
+        self._is_closed = False
 
     async def connected(self) -> Channel:
-        """Return the channel of this process; join the group, if that has not
-        happened."""
+        """Return the channel of this process; join the group, if that has not happened,
+        or if the channel has closed by itself."""
         if self._connecting is None or (self._connecting.done() and (
-                self._connecting.cancelled() or self._connecting.exception())):
+                self._connecting.cancelled() or self._connecting.exception()
+                or self._connecting.result().fault is not None)):
             channel = Channel(self.channel, deliver=not self.write_only, **self._options)
             self._connecting = asyncio.create_task(channel.connect())
         return await asyncio.shield(self._connecting)   # others wait for it, too
 
     async def close(self, timeout: float | None = 5.0) -> int:
         """Leave the group. Return how many events somebody has not got."""
-        return await (await self.connected()).close(timeout) if self._connecting else 0
+        self._is_closed = True
+        return await (await asyncio.shield(self._connecting)).close(timeout) if (
+            self._connecting) else 0
 
     async def _publish(self, data: dict[str, Any]) -> None:
         """Send to all other servers. This one has done its part already."""
         await (await self.connected()).send(encode(data), flags=Flag.DONT_LOOPBACK)
 
     async def _listen(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield what other servers have sent."""
-        async for message in await self.connected():
+        """Yield what other servers have sent, until close()."""
+        pause = LEAST_PAUSE
+        while not self._is_closed:
             try:
-                yield decode(message.payload)
-            except UNDECODABLE as error:
-                log.warning("%s sent no event: %s", message.sender, error)
+                channel, fault = await self.connected(), None
+                pause = LEAST_PAUSE
+                async for message in channel:
+                    try:
+                        yield decode(message.payload)
+                    except UNDECODABLE as error:
+                        log.warning("%s sent no event: %s", message.sender, error)
+                fault = channel.fault
+            except RingcastError as error:
+                fault = str(error)
+            if fault is None:
+                return
+            log.warning("%s does not hear other servers, and tries again in %g s: %s",
+                        self.channel, pause, fault)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, MOST_PAUSE)
