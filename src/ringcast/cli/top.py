@@ -1,6 +1,5 @@
 """`ringcast top`: a live table of the members of a group on this machine."""
 
-
 import typer
 
 from ringcast.cli.app import app
