@@ -362,6 +362,23 @@ def test_the_id_of_a_view_is_above_all_that_its_members_have_promised():
     assert world.run_until_one(500) is not None
 
 
+def test_who_cannot_finish_a_view_that_another_one_has_goes_another_way():
+    """As if a hostile member had told one of the others a view, and kept its key from
+    the rest."""
+    world = formed("ABC")
+    first, last = (world[name] for name in world["A"].view.names[::2])
+    last.layer.rekeying.fits = lambda install: all(seat.name != "D" for seat in install.seats)
+    world.start("D")
+    world.tap = lambda node, datagram: datagram[3] == INSTALL and world["D"].crash()
+    while "D" not in first.view.names:
+        world.run(1)
+    world.tap, before = None, first.layer.coordinator.num_changes
+    assert "D" not in last.view.names
+    first.layer.exclude("D", world.now)
+    assert world.run_until_one(8000) is not None
+    assert first.layer.coordinator.num_changes - before < 20
+
+
 def slow_to_answer(world, names):
     """Have these members pause, each by 300 ms longer, as soon as they have heard
     PREPARE."""

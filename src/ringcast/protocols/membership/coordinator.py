@@ -33,6 +33,7 @@ GATHER = nanoseconds(5.0)               # for how long joins are gathered
 GIVE_WAY = nanoseconds(250.0)           # for how long strangers are left to another coordinator
 MOST_OFFERS = 16                        # of other groups, that are remembered
 MEETING = nanoseconds(250.0)            # for how long two may need to prove their names
+TRIES = 8                               # to have members finish one view
 JOINING = nanoseconds(500.0)    # after which a joiner or observer that does not answer is dropped
 
 
@@ -100,7 +101,9 @@ class Coordinator:
     # -------------------------------------------------------------------------------------- answers
 
     def take_report(self, sender: int, report: Report, now: Instant) -> None:
-        """When all have reported, decide; or have members finish another view first."""
+        """When all have reported, decide; or have members finish another view first.
+        Who cannot goes another way, or all would try for ever: a hostile member may
+        have told one what it has kept from the rest."""
         change = self.change
         if change is None or report.id != change.id or change.install is not None or (
                 sender not in change.members):
@@ -110,9 +113,12 @@ class Coordinator:
         change.reports[sender] = report
         if change.missing():
             return
-        if (finish := change.unfinished(self.layer.install)) is not None:
+        finish, elsewhere = change.unfinished(self.layer.install), change.elsewhere()
+        if finish is not None and change.tries < TRIES:
             self.begin(finishing(change.seats, finish), finish, now)
-        elif elsewhere := change.elsewhere():
+        elif elsewhere:
+            if self.layer.local.incarnation in elsewhere:
+                elsewhere = change.members - elsewhere
             self._drop(elsewhere)
             self.layer.detection.depart(elsewhere)
             self.begin([seat for seat in change.seats if seat.incarnation not in elsewhere], None,
@@ -290,9 +296,10 @@ class Coordinator:
         highest = max([layer.promised, *(seat.before for seat in seats)])
         view_id = ((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)
         verdict = verdict or layer.voting.foresee(seats)
+        tries = self.change.tries + 1 if finish is not None and self.change is not None else 0
         self.change = Change(view_id, seats, dict(layer.leavers), now,
                              layer.multicast.config.capacity, finish, verdict.roots(view_id),
-                             *layer.rekeying.make(view_id, seats))
+                             *layer.rekeying.make(view_id, seats), tries=tries)
         layer.update_routes()
         self.send(now)
 
