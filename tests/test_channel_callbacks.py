@@ -62,7 +62,7 @@ def test_on_view_may_raise_anything(error):
     raiser = Raiser(error)
     with joined("ABC", {"A": {"on_view": raiser}}, stack="inproc") as (a, b, c):
         c.close()
-        raiser.wait(lambda got: len(got[-1]) == 2)
+        raiser.wait(lambda got: got and len(got[-1]) == 2)
         b.close()
         raiser.wait(lambda got: len(got[-1]) == 1)
         assert a.status().application.num_callback_errors == 1 and a.fault is None

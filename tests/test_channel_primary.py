@@ -162,5 +162,5 @@ def test_all_members_have_the_same_idea_of_a_partition(other):
 
 
 def test_a_partition_that_does_not_exist():
-    with pytest.raises(ConfigError, match="'split' - at `partition`; choose one of 'merge'"):
+    with pytest.raises(ConfigError, match="^partition takes `merge` or `primary`, not 'split'"):
         Channel(new_group(), stack="inproc", partition="split")
