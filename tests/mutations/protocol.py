@@ -487,7 +487,7 @@ MUTATIONS = [
     Mutation("a connection with a gap expires", "ReceiverEntry.is_idle",
              "(self.ring.low == self.ring.hr and not stream.outstanding"
              " and not stream.is_incomplete",
-             "(True", TO_ONE),
+             "(True", test=UNICAST + "test_a_connection_with_a_gap_does_not_expire"),
     Mutation("of a stream with gaps only the highest delivered is remembered",
              "Receivers.time_out",
              "stream = entry.stream if entry.is_busy else None", "stream = None", TO_ONE),

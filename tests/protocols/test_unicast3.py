@@ -372,6 +372,17 @@ def test_an_idle_connection_takes_less_than_2_kib_and_a_reaped_one_gives_it_back
     assert len(b.layer.closed) == 0 and b.failed == []
 
 
+def test_a_connection_with_a_gap_does_not_expire():
+    for has_gap in (False, True):
+        a, b = End(A), End(B, conn_expiry_timeout=1000, conn_close_timeout=1000)
+        said = [a.tell(B, payload) for payload in (b"1", b"2", b"3")]
+        for number, datagrams in enumerate(said):
+            if not has_gap or number != 1:
+                b.hear(*datagrams)
+        b.wait(5000)
+        assert (A.incarnation in b.layer.receivers) == has_gap
+
+
 def size(thing, seen=None):
     """Return the bytes of an entry and of all that it alone has."""
     seen = set() if seen is None else seen
