@@ -490,7 +490,9 @@ MUTATIONS = [
              "(True", test=UNICAST + "test_a_connection_with_a_gap_does_not_expire"),
     Mutation("of a stream with gaps only the highest delivered is remembered",
              "Receivers.time_out",
-             "stream = entry.stream if entry.is_busy else None", "stream = None", TO_ONE),
+             "stream = entry.stream if entry.is_busy else None", "stream = None",
+             test=UNICAST
+             + "test_oob_messages_above_a_gap_are_remembered_when_the_window_goes"),
     Mutation("a message that stands still is not acknowledged", "Stream.scan",
              "if self.outstanding == 0 and self.scans > 1:", "if False:", TO_ONE),
     # --------------------------------------------------------------- NAKACK2 without retransmission
@@ -750,7 +752,8 @@ MUTATIONS = [
              test=CHANGE + "test_the_id_of_a_view_is_above_all_that_its_members_have_promised"),
     Mutation("two coordinators may make the same id", "Coordinator.begin",
              "((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)",
-             "(highest >> COUNTER) + 1 << COUNTER", FORMING),
+             "(highest >> COUNTER) + 1 << COUNTER",
+             test=CHANGE + "test_the_id_of_a_view_says_who_made_it"),
     Mutation("a joiner is the oldest member", "Coordinator._wanted",
              "seats.append(seat)", "seats.insert(0, seat)", FORMING),
     Mutation("who cannot finish a view is asked for ever", "Coordinator.take_report",

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ringcast._core import wire
 from ringcast.protocols.membership.change import LEAST_PAUSE, MOST_PAUSE, Change
+from ringcast.protocols.membership.coordinator import MAKER
 from ringcast.protocols.membership.layer import WAIT
 from ringcast.protocols.membership.messages import (
     INSTALL,
@@ -377,6 +378,12 @@ def test_who_cannot_finish_a_view_that_another_one_has_goes_another_way():
     first.layer.exclude("D", world.now)
     assert world.run_until_one(8000) is not None
     assert first.layer.coordinator.num_changes - before < 20
+
+
+def test_the_id_of_a_view_says_who_made_it():
+    """So no two coordinators make the same."""
+    view = formed("AB")["A"].view
+    assert view.id & MAKER == view.coordinator.incarnation & MAKER != 0
 
 
 def slow_to_answer(world, names):
