@@ -33,10 +33,9 @@ cdef inline uint64_t append(Ring *r, PyObject **items, uint64_t count) noexcept:
     cdef uint64_t hr = load_relaxed(&r.hr)
     cdef Position at = locate(r, hr + 1)
     cdef Block *block = &r.blocks[at.block]
-    cdef uint64_t run = min(count, <uint64_t>(BLOCK - at.bit)), k
-    cdef uint64_t bits = ones(run) << at.bit
-    for k in range(run):
-        Py_INCREF(items[k])
+    cdef uint64_t run = min(count, <uint64_t>(BLOCK - at.bit))
+    cdef uint32_t bits = ones(run) << at.bit
+    hold(items, ones(run))
     copy_run(slots_at(r, at), items, run)
     # These pair with no acquire, but for `full`: with those that publish() names.
     store_release(&block.claim, load_relaxed(&block.claim) | bits)
