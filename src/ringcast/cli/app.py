@@ -119,5 +119,12 @@ def run() -> None:
             raise
         print("ringcast: there is no room left on the device of a file, or of standard output; "
               "make room and run it again", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)    # for what is still to be flushed
+        discard_output()
         sys.exit(2)
+
+
+def discard_output() -> None:
+    """Write to nowhere what is still to be written to standard output."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ringcast import Address, Batch, Channel, ClosedError, Message, NoQuorumError, View
+from ringcast.cli.app import discard_output
 from ringcast.cli.options import json_line, printable
 from ringcast.cli.sentences import folded
 
@@ -175,9 +176,7 @@ class Terminal:
         except OSError as error:
             self.unwritten = None if isinstance(error, BrokenPipeError) else error
             self.ended_by = signal.SIGPIPE
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, 1)             # for what is still to be written
-            os.close(nowhere)
+            discard_output()
 
 
 def described(message: Message) -> dict[str, Any]:
