@@ -50,8 +50,8 @@ BLOCKED = 1.0                                   # seconds for which a send waits
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a check has found. A fault keeps a group from working. What a warning names
-    costs time, makes times differ, or is good to know."""
+    """Says what a check has found. A fault keeps a group from working. What a warning
+    names costs time, makes times differ, or is good to know."""
 
     check: str
     level: Literal["ok", "warning", "fault"]

@@ -91,4 +91,3 @@ class Snapshot(msgspec.Struct, kw_only=True):
         """Return the name of the member for which a call of send waits; None if that is
         not known."""
         return self.slowest if waiting.dest is None else waiting.dest
-

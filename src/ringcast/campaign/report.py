@@ -68,11 +68,12 @@ def write(path: Path, points: Sequence[Point], run: Planned,
     """Write the page. `run` is any run of the campaign, `failures` are (status, error,
     command that replays the run)."""
     fixed = run.settings
+    assert fixed.senders is not None, "a campaign has a value for all that its load needs"
     load = (f"{fixed.steady:,.0f} messages a second" if fixed.steady
             else "as many messages as found room")
     story = page.text(
         f"{sum(point.runs for point in points):,} simulated runs of {fixed.stack}. In each, "
-        f"{counted(fixed.senders or 1, 'sender')} sent {load}, of {fixed.size:,} bytes, for "
+        f"{counted(fixed.senders, 'sender')} sent {load}, of {fixed.size:,} bytes, for "
         f"{fixed.duration:g} s over wires of {fixed.bandwidth:g} MB/s with a delay of "
         f"{fixed.delay:g} ms. One of the runs: {replay(run.seed, fixed)}")
     parts = [story, f"<h2>{HEADING}</h2>", page.table(TITLES, recommendations(points)),

@@ -4,7 +4,7 @@ import msgspec
 
 
 class Note(msgspec.Struct, array_like=True):
-    """What processes tell each other: `kind` is send, group, add, discard, flush, want
+    """Tells other processes something: `kind` is send, group, add, discard, flush, want
     or given; `name` is that of a channel or group."""
 
     kind: str

@@ -71,7 +71,7 @@ class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it ha
         pause = LEAST_PAUSE
         while not self._is_closed:
             try:
-                channel, fault = await self.connected(), None
+                channel = await self.connected()
                 pause = LEAST_PAUSE
                 async for message in channel:
                     try:

@@ -102,12 +102,11 @@ class WorkQueue:
         """Send a message back to the process that held it, at once: it must leave
         before the ack of what brought it. Hold it here if that is not possible, and if
         it has come back to us."""
-        is_ours, note.to = note.to or holder == self._channel.address, holder.incarnation
-        try:
-            if not is_ours and self._channel.try_send(encode(note), holder):
-                return
-        except (NotMemberError, ClosedError):
-            pass
+        if not note.to and holder != self._channel.address:
+            note.to = holder.incarnation
+            with suppress(NotMemberError, ClosedError):
+                if self._channel.try_send(encode(note), holder):
+                    return
         self._hold(note)
 
     def take_back(self, batch: Batch) -> None:

@@ -113,10 +113,10 @@ class Coordinator:
         change.reports[sender] = report
         if change.missing():
             return
-        finish, elsewhere = change.unfinished(self.layer.install), change.elsewhere()
+        finish = change.unfinished(self.layer.install)
         if finish is not None and change.tries < TRIES:
             self.begin(finishing(change.seats, finish), finish, now)
-        elif elsewhere:
+        elif elsewhere := change.elsewhere():
             if self.layer.local.incarnation in elsewhere:
                 elsewhere = change.members - elsewhere
             self._drop(elsewhere)
