@@ -803,10 +803,18 @@ MUTATIONS = [
     Mutation("the last stream of such a sender says what is finished", "Keeping.whole",
              "reversed(self.layer.flushing.departed.values())",
              "self.layer.flushing.departed.values()", test=AGAIN),
+    Mutation("the end of a sender's first stream ends the second, too", "Agreed.end",
+             "later(window.offset, cut)", "cut",
+             test=FLUSH + "test_who_misses_the_first_stream_of_a_sender_that_departs_twice_is_"
+                          "told_so"),
+    Mutation("of two departures the second one counts", "without_void",
+             "void.departed.items()}", "void.departed.items()} | view.departed",
+             test=FLUSH + "test_who_misses_the_first_stream_of_a_sender_that_departs_twice_is_"
+                          "told_so"),
     Mutation("who came before a sender went holds what came before, too", "Flush._depart",
-             "        cut = agreed.cuts.get(sender, window.offset)",
+             "        cut = agreed.end(window)",
              "        self.unsettled.discard(stream)\n"
-             "        cut = agreed.cuts.get(sender, window.offset)",
+             "        cut = agreed.end(window)",
              test=FLUSH
              + "test_who_came_when_a_sender_went_holds_nothing_that_comes_before[mcast-udp-AD]"),
     Mutation("as many streams are held as the last view has members", "Flush.install",

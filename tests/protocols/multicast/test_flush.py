@@ -230,6 +230,7 @@ class Membership:
         members = sorted(reports, key=lambda process: process.incarnation)
         left = [process for process in self.wire.processes if not process.alive]
         view = View(view_id, tuple(process.address for process in members),
+                    left=tuple(process.address for process in left),
                     departed={process.address: max(report.get(process.incarnation, 0)
                                                    for report in reports.values())
                               for process in left},
@@ -1341,6 +1342,34 @@ def test_who_came_when_a_sender_went_holds_nothing_that_comes_before(protocol, h
     network.rest()
     assert b.got(c) == d.got(c) == []
     assert b.views()[-1] == d.views()[-1] == 4
+
+
+@pytest.mark.parametrize("misses", ["C", "AC"])
+@pytest.mark.parametrize("protocol", ["mcast-udp", "nakack2-udp"])
+def test_who_misses_the_first_stream_of_a_sender_that_departs_twice_is_told_so(protocol, misses):
+    """C parts from the group, is back, and gone again with all who have its first
+    messages before B has them. If B misses messages of A, too, it is not shown the view
+    in which C was back. D has come with C, and has nothing of it."""
+    network, membership, a, b, c = group(protocol)
+    network.dropped = lambda source, dest, kind: dest is b and source.name in misses
+    c.send(*numbered("C", 1, 2))
+    a.send(b"A-1")
+    network.run(2)
+    network.dropped = lambda source, dest, kind: dest is b and source is a
+    c.alive = False
+    membership.install(membership.prepare([a, b]))
+    c.alive = True
+    membership.install(membership.prepare([c]))
+    c.send(b"C-3")
+    d = network.add("D")
+    membership.install(membership.prepare([a, b, c, d]))
+    network.run(20)
+    membership.change([b, d])
+    membership.settle([b, d])
+    network.rest()
+    assert b.got(c) == d.got(c) == []
+    assert b.views() == ([1, 4, 5] if misses == "C" else [1, 5])
+    assert (b.departed[c.address], d.departed[c.address]) == (0, 3)
 
 
 # ---------------------------------------------------------------------------------- bounded memory

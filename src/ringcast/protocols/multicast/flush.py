@@ -46,7 +46,7 @@ from ringcast.protocols.multicast.ended import Ended
 from ringcast.protocols.multicast.fetching import Fetching
 from ringcast.protocols.multicast.keeping import Keeping, Owed, Part, reach
 from ringcast.protocols.multicast.retention import MOST_ROOM, drop_unneeded
-from ringcast.protocols.multicast.windows import MOST_DEPARTED, Departed
+from ringcast.protocols.multicast.windows import MOST_DEPARTED, Departed, ReceiveWindow
 from ringcast.protocols.retransmission import Gaps
 from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, later, precedes
 from ringcast.protocols.stream import Stream
@@ -89,6 +89,12 @@ class Agreed(msgspec.Struct, frozen=True):
     parts: dict[int, tuple[Part, ...]] = {}
     durables: frozenset[int] = frozenset()
     over: frozenset[int] = frozenset()
+
+    def end(self, window: ReceiveWindow) -> Seqno:
+        """Return where a stream ends in the view before. If only an earlier stream of
+        its sender was reported, this one ends where it begins for us."""
+        cut = self.cuts.get(window.stream.sender.incarnation, window.offset)
+        return later(window.offset, cut)
 
 
 class Pending(NamedTuple):
@@ -207,11 +213,9 @@ class Flush:
         self._lower_cuts({stream: cut for stream, cut in cuts.items()
                           if stream.sender.incarnation in stay})
         self.largest = max(self.largest, len(layer.members))
-        begins = {window.stream.sender: window.offset for sender, window in windows.items()
-                  if sender not in agreed.cuts}         # they end where they begin for us
-        if begins:
-            view = msgspec.structs.replace(view, departed={
-                address: begins.get(address, cut) for address, cut in view.departed.items()})
+        ends = {window.stream.sender: agreed.end(window) for window in windows.values()}
+        view = msgspec.structs.replace(view, departed={
+            address: ends.get(address, cut) for address, cut in view.departed.items()})
         for member in [member for member in layer.members if member not in stay]:
             self._depart(member, agreed)
             layer.forget(member)
@@ -250,7 +254,7 @@ class Flush:
         layer = self.layer
         cuts = {layer.own: agreed.cuts[layer.local.incarnation]}
         for sender, window in layer.windows.items():
-            cut = cuts[window.stream] = agreed.cuts.get(sender, window.offset)
+            cut = cuts[window.stream] = agreed.end(window)
             if layer.retransmits:
                 layer.gap_looks.expect(sender, cut)
         return cuts
@@ -268,7 +272,7 @@ class Flush:
         if window is None:
             return
         stream = window.stream
-        cut = agreed.cuts.get(sender, window.offset)
+        cut = agreed.end(window)
         if sender in self.departed:
             if cut == window.offset:                    # it was back, and sent nothing for us
                 self.unsettled.discard(stream)
@@ -504,14 +508,16 @@ class Flush:
         while len(self.pending) > MOST_PENDING:
             self._show(self.pending.popleft().view)
 
+
 def without_void(before: View | None, void: View, ends: dict[Address, Seqno], view: View) -> View:
     """Return a view as an application sees it that comes to it from the view `before`,
     and is not shown the void one between them, before which streams ended at
     `ends`."""
     left = dict.fromkeys(member for member in void.left + view.left
                          if before is not None and member in before)
-    departed = {member: ends.get(member, last) for member, last in void.departed.items()}
-    departed |= view.departed
+    # What came of a sender between two departures is not given: the first one counts.
+    departed = view.departed | {member: ends.get(member, last)
+                                for member, last in void.departed.items()}
     return msgspec.structs.replace(
         view, left=tuple(left),
         joined=tuple(dict.fromkeys(member for member in void.joined + view.joined
