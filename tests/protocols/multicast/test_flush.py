@@ -11,6 +11,7 @@ import pytest
 
 from ringcast import Address, Flag, Skipped
 from ringcast._core import wire
+from ringcast.address import EVERYONE
 from ringcast.config import configure, own_options
 from ringcast.protocols.budget import Budget
 from ringcast.protocols.frag import cut as fragments_of
@@ -1627,6 +1628,28 @@ def test_a_sender_asks_a_new_member_for_its_credit_if_the_first_ack_was_lost():
     membership.settle([a, b, c])
     network.rest()
     assert c.incarnation in a.multicast.budgets and c.incarnation in b.multicast.budgets
+    assert not a.multicast.is_busy()
+
+
+@pytest.mark.parametrize("num_new", [2, 3])
+def test_many_new_members_are_asked_for_their_credit_in_one_datagram(num_new):
+    network, membership, a, *old = group(names="ABC")
+    new = network.add(*"DEF"[:num_new])
+    asked, put = [], network.put
+
+    def note(source, packets):
+        asked.extend(dest for dest, datagram in packets if source is a and datagram[3] == HIGHEST)
+        put(source, packets)
+
+    network.put = note
+    network.dropped = lambda source, dest, kind: kind == ACK
+    membership.install(membership.prepare([a, *old, *new]))
+    network.run(20)
+    to_each = [process.incarnation for process in new]
+    assert asked and set(asked) == (set(to_each) if num_new == 2 else {EVERYONE})
+    network.dropped = lambda source, dest, kind: False
+    network.rest()
+    assert a.multicast.budgets.keys() == {process.incarnation for process in [*old, *new]}
     assert not a.multicast.is_busy()
 
 

@@ -108,15 +108,15 @@ class Mcast(Multicast):
 
     def _ask_refusers(self, now: Instant) -> None:
         """Ask by HIGHEST whether refusals are true: a member that takes no messages
-        answers each HIGHEST with a refusal. Ask new members for their credit, too. The
-        view 0 makes it a question that has an answer when all is acknowledged."""
-        unheard = self._find_unheard()
-        if self.doubts.scan((*self.refusals, *unheard)):
+        answers each HIGHEST with a refusal. Ask new members for their credit, too: one
+        by one, or all at once if they are many. The view 0 makes it a question that has
+        an answer when all is acknowledged."""
+        asked = [*self.refusals, *self._find_unheard()]
+        if self.doubts.scan(tuple(asked)):
             question = self.announcing.highest(0)
-            for member in [*self.refusals, *unheard]:
-                if member in self.refusals:
-                    self.refusals[member] = True
-                self.send_control(HIGHEST, question, member, now)
+            self.refusals = dict.fromkeys(self.refusals, True)
+            for dest in asked if 2 * len(asked) < len(self.members) else [EVERYONE]:
+                self.send_control(HIGHEST, question, dest, now)
 
     def _find_unheard(self) -> list[int]:
         """Return the members that we wait for and whose credit we do not know: their
