@@ -9,6 +9,7 @@ A job: find the largest prime below a number. If a worker dies, its jobs go to o
 
 import argparse
 from collections import deque
+from contextlib import suppress
 from math import isqrt
 
 from ringcast import Address, Channel, NotMemberError
@@ -25,10 +26,9 @@ def give(channel: Channel, jobs: deque[int]) -> None:
     given: dict[int, Address] = {}      # to whom
     while jobs or given:
         workers = [each for each in channel.view.members if each != channel.address]
-        for job, worker in list(given.items()):
-            if worker not in workers:   # it has died: somebody else does its jobs
-                del given[job]
-                jobs.append(job)
+        for job in [job for job, worker in given.items() if worker not in workers]:
+            del given[job]              # its worker has died: somebody else does it
+            jobs.append(job)
         for worker in workers:
             while jobs and list(given.values()).count(worker) < MOST:
                 try:
@@ -36,8 +36,7 @@ def give(channel: Channel, jobs: deque[int]) -> None:
                 except NotMemberError:  # it has died just now
                     break
                 given[jobs.popleft()] = worker
-        answer = channel.receive(timeout=0.1)           # and look who is there, now and then
-        if answer:
+        if answer := channel.receive(timeout=0.1):      # and look who is there, now and then
             job, prime = map(int, answer.payload.split())
             if given.pop(job, None):    # else another worker was faster
                 print(f"{answer.sender.name}: {prime} is the largest prime below {job}", flush=True)
@@ -57,4 +56,5 @@ with Channel("work", name=name, min_members=2, port=args.port,
         print(f"{name} works", flush=True)
         for message in channel:         # it is acknowledged when the next one is asked for
             number = int(message.payload)
-            channel.send(f"{number} {work(number)}".encode(), message.sender)
+            with suppress(NotMemberError):              # who gave the job has gone meanwhile
+                channel.send(f"{number} {work(number)}".encode(), message.sender)

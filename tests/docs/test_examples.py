@@ -225,6 +225,32 @@ def test_work_queue(start, port, tmp_path):
         ((999_999_937, 10**9), (99_991, 100_003), (29, 30), (37, 40), (47, 50)))
 
 
+# An example whose first message to a member comes when that one has gone.
+TOO_LATE = """
+import runpy, sys
+import ringcast
+send = ringcast.Channel.send
+def fail(*arguments):
+    ringcast.Channel.send = send
+    print("too late", flush=True)
+    raise ringcast.NotMemberError("it has gone")
+ringcast.Channel.send = fail
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.mark.udp
+@pytest.mark.kill
+def test_a_worker_works_for_the_next_one_if_the_giver_has_gone(start, port, tmp_path):
+    (too_late := tmp_path / "too_late.py").write_text(TOO_LATE)
+    ann = start(too_late, ROOT / "examples" / "work_queue.py", "worker", "ann", *port)
+    giver = start("work_queue.py", "give", 30, *port)
+    assert has_line(ann, "too late\n")
+    giver.kill()
+    assert ended(start("work_queue.py", "give", 40, *port)) == (
+        "ann: 37 is the largest prime below 40\n")
+
+
 @pytest.mark.udp
 def test_fencing(start, port, tmp_path):
     """The leader is stopped, and still believes that it leads when it goes on."""
