@@ -511,7 +511,7 @@ MUTATIONS = [
              "first = ((have if precedes(low, have) else low) + 1) % MODULUS",
              "first = ((have if precedes(low, have) else low) + 2) % MODULUS", LOSSLESS),
     Mutation("where a stream begins, what is on its way is sent again", "Resyncs.begin",
-             "asks=not is_gapped", "asks=False",
+             "asks=True", "asks=False",
              test=PLAYS + "[nakack2-joiner-what-is-on-its-way-is-not-repeated]"),
     Mutation("what a stream lacks that begins is not asked for", "Resyncs.hear",
              "if not self.layer.retransmits and precedes(window.come_up_to, highest):", "if False:",
@@ -528,9 +528,8 @@ MUTATIONS = [
              "        self.begun.discard(sender)\n", "",
              test=NAKACK2
              + "test_what_a_stream_lacks_that_has_begun_is_asked_for_at_once_and_once"),
-    Mutation("a new member is only sent what is new", "Nakack2.track",
-             "if self.lossless and member != self.local.incarnation and is_behind:",
-             "if False:",
+    Mutation("a new member is only sent what is new", "Resyncs.begin",
+             "self.tell(member, self.layer.send_window.ring.low, now)", "pass",
              test=FLUSH
              + "test_over_a_lossless_transport_a_sender_repeats_for_a_joiner_which_keeps_that"),
     Mutation("what finds no room is not asked for again", "Nakack2.take",

@@ -19,7 +19,6 @@ from ringcast.protocols.multicast.base import DATA, HIGHEST, REPEAT, XMIT_REQ
 from ringcast.protocols.multicast.fetching import FETCH, HELD, Fetch
 from ringcast.protocols.multicast.flush import MOST_PENDING, Agreed
 from ringcast.protocols.multicast.mcast import ACK
-from ringcast.protocols.multicast.resync import RESYNC
 from ringcast.protocols.multicast.stable import STABILITY, VOTE, Stable
 from ringcast.protocols.multicast.windows import MOST_DEPARTED
 from ringcast.stack import Stack
@@ -503,14 +502,14 @@ def test_it_does_not_matter_whether_sender_or_joiner_has_the_view_first(protocol
     assert a.multicast.unacked() == 0
 
 
-def join_late(network, membership, a, b):
+def join_late(network, membership, a, b, is_first=False):
     """Let a new member come into the view of A and B; it installs the view last, in the
-    second step."""
+    second step, or is first."""
     c = network.add("C")
     reports = membership.prepare([a, b, c])
     a.send(*numbered("A", 1, 5))                        # behind the cut, before the view
     view = View(2, (a.address, b.address, c.address))
-    for processes in ([a, b], [c]):
+    for processes in ([c], [a, b]) if is_first else ([a, b], [c]):
         for process in processes:
             process.multicast.agree(membership.agreed(process, reports))
             process.multicast.view(view, network.now)
@@ -523,12 +522,13 @@ def join_late(network, membership, a, b):
     yield c
 
 
-def test_over_a_lossless_transport_a_sender_repeats_for_a_joiner_which_keeps_that():
-    """There was no connection yet when A sent it; and C's RESYNC does not come."""
+@pytest.mark.parametrize("is_first", [False, True])
+def test_over_a_lossless_transport_a_sender_repeats_for_a_joiner_which_keeps_that(is_first):
+    """There was no connection yet when A sent it; and what C asks comes before A has
+    the view."""
     network, membership, a, b = group("nakack2-tcp", "AB")
-    network.dropped = lambda source, dest, kind: kind == RESYNC or (
-        kind == DATA and dest.name == "C")
-    c = list(join_late(network, membership, a, b))[-1]
+    network.dropped = lambda source, dest, kind: kind == DATA and dest.name == "C"
+    c = list(join_late(network, membership, a, b, is_first))[-1]
     network.rest()
     assert c.got(a) == numbered("A", 1, 5)
 

@@ -141,20 +141,17 @@ class Nakack2(Multicast):
 
     def begin(self, sender: int, now: Instant) -> None:
         """BECOME_SERVER, for one sender: move its datagrams from the queue to its
-        window. Over a lossless transport ask for what did not come or was not kept."""
+        window. Over a lossless transport what did not come or was not kept shows when
+        the sender says what it has sent."""
         window = self.windows.get(sender)
         if window is not None:
             for packet in self.queue.take(sender):
                 self.take(window, [packet], now)
-            if self.lossless:
-                self.resyncs.begin(sender, window, now)
+        if self.lossless:
+            self.resyncs.begin(sender, window, now)
 
     def track(self, member: int, start: Seqno) -> None:
-        """Send a new member what was sent before it came and belongs to its view.
-        (There is nothing to track: votes begin anew in each view.)"""
-        is_behind = precedes(start, self.send_window.sent)
-        if self.lossless and member != self.local.incarnation and is_behind:
-            self.resyncs.want(member, start)
+        """There is nothing to track: votes begin anew in each view."""
 
     def forget(self, member: int) -> None:
         self.resyncs.forget(member)

@@ -9,8 +9,9 @@ it: that should not happen, so it is logged as a warning too.
 Where a stream begins, its receiver does not know whether it misses anything. What was
 sent before there was a connection, and what its queue dropped, leaves no gap if nothing
 follows. But what is on its way is not lost, and must not be sent twice. So the receiver
-only asks (`asks`), and the sender says by HIGHEST what it has sent. Over a connection
-that comes behind everything else. What is missing then is lost, and RESYNC is sent.
+only asks (`asks`), and the sender says by HIGHEST what it has sent; also unasked, in
+case that the question came before it had the view. Over a connection HIGHEST comes
+behind everything else. What is missing then is lost, and RESYNC is sent.
 """
 
 import math
@@ -74,12 +75,13 @@ class Resyncs:
         self.layer.counters.resyncs_sent += 1
         self.layer.send_control(RESYNC, Resync(window.come_up_to, asks), sender, now)
 
-    def begin(self, sender: int, window: ReceiveWindow, now: Instant) -> None:
-        """A stream begins here. Ask its sender what it has sent, if there is no gap."""
-        is_gapped = window.ring.num_missing > 0
-        if not is_gapped:
-            self.begun.add(sender)
-        self.send(sender, window, now, asks=not is_gapped)
+    def begin(self, member: int, window: ReceiveWindow | None, now: Instant) -> None:
+        """Our stream and that of another member begin for each other. Ask it what it
+        has sent, and say what we have: of the two, one may not know the other yet."""
+        self.tell(member, self.layer.send_window.ring.low, now)
+        if window is not None:
+            self.begun.add(member)
+            self.send(member, window, now, asks=True)
 
     def hear(self, sender: int, highest: Seqno, now: Instant) -> None:
         """On reception of HIGHEST of a sender that we asked, behind all that was on its
