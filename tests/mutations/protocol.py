@@ -1334,6 +1334,9 @@ MUTATIONS = [
              "with self._gate:", "if True:",
              test="tests/test_driver.py::test_a_sender_does_not_pass_the_polling_thread_that_waits_"
                   "for_the_turn"),
+    Mutation("a connection takes what the kernel gives it at first", "widen",
+             "connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)", "pass",
+             test=TCP + "test_a_megabyte_waits_for_a_member_that_does_not_poll"),
     Mutation("accept as many connections as come", "Handshaking._make_room",
              "if len(accepted) < MOST_HANDSHAKES:", "if True:",
              test=TCP + "test_many_connections_that_never_speak_do_not_keep_members_from_linking"),

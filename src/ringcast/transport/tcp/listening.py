@@ -40,9 +40,8 @@ def widen(connection: socket.socket, size: int) -> None:
 
 
 def listen(interface: str, port: int, port_range: int, buffers: Mapping[int, int]) -> socket.socket:
-    """Return a socket that listens on the first free port of port .. port + port_range
-    -
-    1. TransportError if the machine refuses."""
+    """Return a socket that listens on the first free one of `port_range` ports, from
+    `port` on. Raise TransportError if the machine refuses."""
     last = port + port_range - 1
     sentences = {
         **no_permission(port), **no_such_interface(interface),
