@@ -37,8 +37,8 @@ class Lives:
     def __init__(self, checkers: "Checkers") -> None:
         self.checkers = checkers
         self.last: dict[tuple[int, int], Seqno] = {}    # given, by receiver and sender
-        # The view in which a name was given the last message of a sender.
-        self.since: dict[tuple[str, int], int] = {}
+        # The views in which a name was given messages of a sender, each with the last.
+        self.given: dict[tuple[str, int], list[tuple[int, Seqno]]] = {}
         # Where a stream was given up for a name, by the name and the sender.
         self.given_up: dict[tuple[str, int], Seqno] = {}
         self._num_given_up: dict[int, int] = {}     # messages, as each receiver counts them
@@ -57,10 +57,15 @@ class Lives:
 
     def note(self, receiver: "Member", sender: int, last: Seqno) -> None:
         """Note what a member was given. What it is given of a departed sender was sent
-        in earlier views."""
+        in earlier views. An earlier life may have been given it, too, and not have
+        finished it."""
         self.last[receiver.incarnation, sender] = last
         if not self.has_departed(receiver, sender):
-            self.since[receiver.name, sender] = receiver.views[-1].id
+            given = self.given.setdefault((receiver.name, sender), [])
+            while given and (given[-1][0] == receiver.views[-1].id
+                             or not precedes(given[-1][1], last)):
+                given.pop()
+            given.append((receiver.views[-1].id, last))
 
     def goes_on(self, receiver: "Member", sender: "Member", since: int, met: int) -> bool:
         """Return whether a stream goes on, for a receiver that met its sender in the
@@ -86,7 +91,7 @@ class Lives:
             return (sender.offset + 1) % MODULUS if is_first else begins
         following = (had + 1) % MODULUS
         if precedes(had, begins) and not (
-                self._was_awaited(receiver.name, sender, history)
+                self._was_awaited(receiver.name, sender, had, history)
                 and self._is_held(receiver, sender, following)):
             return begins
         end = sender.log.end_of(following)
@@ -101,10 +106,11 @@ class Lives:
         return sender.alive or any(precedes(window.ring.low, seqno)
                                    for window in windows_of(others, sender))
 
-    def _was_awaited(self, name: str, sender: "Member", history: list[View]) -> bool:
+    def _was_awaited(self, name: str, sender: "Member", had: Seqno, history: list[View]) -> bool:
         """Return whether a name was a member or absent in all of these views, since it
-        was given the last message of a sender."""
-        since = self.since.get((name, sender.incarnation), 0)
+        was given what it `had` of a sender."""
+        given = self.given.get((name, sender.incarnation)) or [(0, had)]
+        since = next((view_id for view_id, last in given if not precedes(last, had)), given[-1][0])
         return all(name in view.names or is_absent(name, view)
                    for view in history if view.id >= since)
 
@@ -146,7 +152,7 @@ class Lives:
             life = self.checkers.cluster.members[address.name]
             finished = life.consumer.finished.get(sender.incarnation)
             if finished is not None and precedes(finished, sender.log.end_before(low)) and (
-                    self._was_awaited(address.name, sender, history)):
+                    self._was_awaited(address.name, sender, finished, history)):
                 self.checkers.violated(
                     "purge", f"{at.name} gave up {sender.name}'s messages up to {low}, of which "
                              f"{address.name}, which is absent, has finished those up to "
@@ -191,8 +197,8 @@ class Lives:
                 had = self._without_part(receiver, sender, had)
                 if (precedes(had, sender.log.end_before(earlier(cut, given)))
                         and not self.has_given_up(receiver, sender, had)
-                        and self._was_awaited(receiver.name, sender, history)
-                        and self._was_awaited(receiver.name, sender,
+                        and self._was_awaited(receiver.name, sender, had, history)
+                        and self._was_awaited(receiver.name, sender, had,
                                               self.checkers.views.history(sender))):
                     self.checkers.violated(
                         "lost", f"{receiver.name} has {sender.name}'s messages up to {had}; for "
