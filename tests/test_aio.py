@@ -115,6 +115,60 @@ def test_the_calls_of_compiled_methods_have_the_same_arguments():
         assert list(ours.parameters) == list(theirs.parameters)
 
 
+def test_a_send_is_a_coroutine_that_sends_once_when_it_is_awaited():
+    async def play():
+        async with joined("A") as (a,):
+            def sent():
+                return a.status().multicast.hr
+
+            call = a.send(b"1")
+            assert asyncio.iscoroutine(call) and sent() == 0
+            await call
+            assert sent() == 1
+            with pytest.raises(RuntimeError, match="already awaited"):
+                await call
+            await asyncio.gather(asyncio.create_task(a.send(b"2")), a.send(b"3", "A"),
+                                 asyncio.wait_for(a.send(b"4"), PATIENCE))
+            assert sent() == 3
+            with pytest.raises(StopIteration):          # as a loop drives it
+                a.send(b"5").send(None)
+            assert sent() == 4
+            too_late = asyncio.create_task(a.send(b"6"))
+            assert "Channel.send()" in repr(too_late)
+            too_late.cancel()
+            await asyncio.wait([too_late])
+            assert too_late.cancelled() and sent() == 4
+            with pytest.raises(KeyError):
+                a.send(b"7").throw(KeyError("7"))
+            a.send(b"8").close()
+            assert sent() == 4
+    run(play())
+
+
+def test_a_send_that_is_not_awaited_is_told():
+    async def play():
+        async with joined("A") as (a,):
+            with pytest.warns(RuntimeWarning, match=r"'Channel\.send' was never awaited"):
+                a.send(b"1")
+            assert a.status().multicast.hr == 0
+    run(play())
+
+
+def test_a_send_that_waits_can_be_closed():
+    async def play():
+        async with joined("AB", SENDER, capacity=10, max_undelivered=1) as (a, b):
+            for payload in numbers(10):
+                await a.send(payload)
+            call = a.send(b"no room")
+            assert asyncio.isfuture(call.send(None)) and a._channel._sending.waiting
+            call.close()
+            assert not a._channel._sending.waiting
+            for payload in numbers(10):
+                assert (await b.receive()).payload == payload
+            assert await b.receive(0) is None
+    run(play())
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_messages_come_once_and_in_order(stack, loop):
     async def play():

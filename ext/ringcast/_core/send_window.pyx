@@ -11,6 +11,7 @@ import threading
 
 cimport cython
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_WarnEx
 from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
@@ -366,9 +367,9 @@ cdef class SendPort:
         It never waits for room, so it takes no message that travels in fragments:
         MessageTooLargeError above `max_payload`. The other errors are those of send().
         """
-        return self._send_now(payload, dest, flags) or self._try_otherwise(payload, dest, flags)
+        return self.send_now(payload, dest, flags) or self._try_otherwise(payload, dest, flags)
 
-    def _send_now(self, payload, dest, flags):
+    cdef bint send_now(self, payload, dest, flags) except -1:
         """Send `payload` if there is an open window with room for it, and nothing is
         unusual. Return whether it was sent."""
         cdef int todo
@@ -413,6 +414,98 @@ cdef class SendPort:
             self.last_window = window
             self.last_dest = dest
         return window
+
+
+cdef class AsyncSendPort:
+    """The same part of a channel for asyncio. A subclass has the coroutine function
+    `_send_otherwise(payload, dest, timeout, flags)`, which sends when send() cannot do
+    it at once, and judges all unusual arguments."""
+
+    cdef SendPort port
+
+    def _open_port(self, SendPort port not None):
+        """Send through this channel from now on."""
+        self.port = port
+
+    def send(self, payload, dest=None, timeout=None, *, flags=NO_FLAGS):
+        """Send `payload`; see ringcast.Channel.send. It waits while the window is
+        full."""
+        cdef AsyncSend call = AsyncSend.__new__(AsyncSend)
+        call.port = self
+        call.payload = payload
+        call.dest = dest
+        call.timeout = timeout
+        call.flags = flags
+        return call
+
+
+@cython.final
+@cython.freelist(8)
+cdef class AsyncSend:
+    """One call of send(): a coroutine, which sends when it is awaited. Most calls need
+    no more than the port, and a coroutine of Python would cost more than all of that;
+    it is made only for those that wait, as `rest`."""
+
+    cdef AsyncSendPort port                 # None once it is awaited
+    cdef object payload, dest, timeout, flags
+    cdef object rest
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.begin():
+            raise StopIteration         # here it costs nothing
+        return self.rest.send(None)
+
+    def send(self, value):
+        """Go on to the next wait, as a coroutine does."""
+        if self.begin():
+            raise StopIteration
+        return self.rest.send(value)
+
+    cdef bint begin(self) except -1:
+        """Begin, if this has not begun. Return whether the message was sent at once;
+        otherwise `rest` sends it."""
+        cdef AsyncSendPort port = self.port
+        if port is None:
+            if self.rest is None:
+                raise RuntimeError("cannot reuse already awaited coroutine")
+            return False
+        self.port = None
+        if (self.timeout is None or is_time(self.timeout)) and (
+                port.port.send_now(self.payload, self.dest, self.flags)):
+            return True
+        self.rest = port._send_otherwise(self.payload, self.dest, self.timeout, self.flags)
+        return False
+
+    def throw(self, *error):
+        """Raise an exception where this waits, as a coroutine does."""
+        if self.rest is not None:
+            return self.rest.throw(*error)
+        self.port = None
+        raise error[0]
+
+    def close(self):
+        """End this where it waits, as a coroutine does."""
+        self.port = None
+        if self.rest is not None:
+            self.rest.close()
+
+    def __dealloc__(self):
+        if self.port is not None:
+            PyErr_WarnEx(RuntimeWarning, b"coroutine 'Channel.send' was never awaited", 1)
+
+    @property
+    def __name__(self):
+        return "send"
+
+    @property
+    def __qualname__(self):
+        return "Channel.send"
 
 
 cdef inline long bits_of(flags) except? -1:

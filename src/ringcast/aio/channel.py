@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ringcast import arguments
 from ringcast._core.batch import Batch, Message
+from ringcast._core.send_window import AsyncSendPort
 from ringcast.address import Address
 from ringcast.aio.receiving import Batches, Deliveries, Iteration, Messages, Receiving
 from ringcast.aio.wakeups import Wakeups
@@ -38,7 +39,7 @@ def takes_arguments_of(constructor: Callable[Arguments, object]) -> Callable[
     return lambda method: method
 
 
-class Channel:
+class Channel(AsyncSendPort):
     """One member of a group, for asyncio.
 
         async with ringcast.aio.Channel("prices") as channel:
@@ -65,7 +66,7 @@ class Channel:
     @takes_arguments_of(SyncChannel)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._channel = channel = SyncChannel(*args, **kwargs)
-        self._send_now = channel._send_now
+        self._open_port(channel)
         self._wakeups = Wakeups(channel._state)
         self._receiving = Receiving(channel._inbox, self._wakeups, self._check_may_receive,
                                     channel._driver.poller.poll_briefly)
@@ -117,14 +118,9 @@ class Channel:
 
     # -------------------------------------------------------------------------------------- sending
 
-    async def send(self, payload: bytes, dest: Address | str | None = None,
-                   timeout: float | None = None, *, flags: Flag = NO_FLAGS) -> None:
-        """Send `payload`; see ringcast.Channel.send. It waits while the window is
-        full."""
-        if timeout is not None:
-            arguments.timeout(timeout)
-        if not self._send_now(payload, dest, flags):
-            await self._run(self._channel._sending.sending(payload, dest, timeout, flags))
+    async def _send_otherwise(self, payload: bytes, dest: Address | str | None,
+                              timeout: float | None, flags: Flag) -> None:
+        await self._run(self._channel._sending.sending(payload, dest, timeout, flags))
 
     async def send_many(self, payloads: Sequence[bytes], dest: Address | str | None = None,
                         timeout: float | None = None, *, flags: Flag = NO_FLAGS) -> None:
