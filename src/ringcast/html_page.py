@@ -16,7 +16,8 @@ color:#222}
 table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}
 td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd}
 td:first-child,th:first-child{text-align:left}
-td:nth-child(2):last-child,th:nth-child(2):last-child{text-align:left}.verdict{font-size:1.2rem;font-weight:600}"""
+td:nth-child(2):last-child,th:nth-child(2):last-child{text-align:left}
+.verdict{font-size:1.2rem;font-weight:600}"""
 
 
 def check() -> None:

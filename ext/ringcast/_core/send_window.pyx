@@ -475,11 +475,12 @@ cdef class AsyncSend:
             if self.rest is None:
                 raise RuntimeError("cannot reuse already awaited coroutine")
             return False
+        payload, self.payload = self.payload, None
         self.port = None
         if (self.timeout is None or is_time(self.timeout)) and (
-                port.port.send_now(self.payload, self.dest, self.flags)):
+                port.port.send_now(payload, self.dest, self.flags)):
             return True
-        self.rest = port._send_otherwise(self.payload, self.dest, self.timeout, self.flags)
+        self.rest = port._send_otherwise(payload, self.dest, self.timeout, self.flags)
         return False
 
     def throw(self, *error):
