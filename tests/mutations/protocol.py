@@ -806,6 +806,9 @@ MUTATIONS = [
              "later(window.offset, cut)", "cut",
              test=FLUSH + "test_who_misses_the_first_stream_of_a_sender_that_departs_twice_is_"
                           "told_so"),
+    Mutation("a view waits for a stream of which nothing comes", "Flush._depart",
+             "self._end_earlier(stream, cut)", "pass",
+             test=FLUSH + "test_a_view_that_waits_for_a_stream_of_which_nothing_comes_is_void"),
     Mutation("of two departures the second one counts", "without_void",
              "void.departed.items()}", "void.departed.items()} | view.departed",
              test=FLUSH + "test_who_misses_the_first_stream_of_a_sender_that_departs_twice_is_"

@@ -1373,6 +1373,29 @@ def test_who_misses_the_first_stream_of_a_sender_that_departs_twice_is_told_so(p
     assert (b.departed[c.address], d.departed[c.address]) == (0, 3)
 
 
+@pytest.mark.parametrize("protocol", ["mcast-udp", "nakack2-udp"])
+def test_a_view_that_waits_for_a_stream_of_which_nothing_comes_is_void(protocol):
+    """C is back, and B lacks what C sends then. B parts from all before the group is
+    settled, so it has reported nothing of that, and holds nothing for it."""
+    network, membership, a, b, c = group(protocol)
+    c.send(b"C-1")
+    network.run(10)
+    c.alive = False
+    membership.install(membership.prepare([a, b]))
+    c.alive = True
+    membership.install(membership.prepare([c]))
+    membership.install(membership.prepare([a, b, c]))
+    network.dropped = lambda source, dest, kind: dest is b
+    c.send(b"C-2")
+    network.run(2)
+    membership.install(membership.prepare([a, b, c]))
+    assert b.views() == [1, 2, 4]
+    membership.change([b])
+    membership.settle([b])
+    network.rest()
+    assert b.views() == [1, 2, 4, 6] and b.got(c) == [b"C-1"]
+
+
 # ---------------------------------------------------------------------------------- bounded memory
 
 def test_departed_streams_that_nobody_takes_are_bounded():

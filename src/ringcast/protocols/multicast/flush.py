@@ -216,11 +216,11 @@ class Flush:
         ends = {window.stream.sender: agreed.end(window) for window in windows.values()}
         view = msgspec.structs.replace(view, departed={
             address: ends.get(address, cut) for address, cut in view.departed.items()})
+        self.pending.append(Pending(view, cuts))
         for member in [member for member in layer.members if member not in stay]:
             self._depart(member, agreed)
             layer.forget(member)
             layer.requests.pop(member, None)
-        self.pending.append(Pending(view, cuts))
         self._agree_on_departed(agreed, members.keys() - {local})
         self.keeping.install(bool(view.absent), agreed)
         self.cuts = {window.stream: cuts[window.stream] for window in windows.values()
@@ -275,6 +275,7 @@ class Flush:
         cut = agreed.end(window)
         if sender in self.departed:
             if cut == window.offset:                    # it was back, and sent nothing for us
+                self._end_earlier(stream, cut)
                 self.unsettled.discard(stream)
                 stream.retire()
                 return
@@ -336,13 +337,18 @@ class Flush:
                 gone.cut = reached
             elif precedes(reached, gone.cut):
                 self.layer.observing.skip(gone, gone.cut)
-            for index, pending in enumerate(self.pending):
-                if precedes(gone.cut, pending.cuts.get(gone.stream, gone.cut)):
-                    pending.cuts[gone.stream] = gone.cut
-                    is_newest = index == len(self.pending) - 1
-                    self.pending[index] = pending._replace(is_void=not is_newest)
+            self._end_earlier(gone.stream, gone.cut)
             self.end(gone)
         self.keeping.note_places()
+
+    def _end_earlier(self, stream: Stream, cut: Seqno) -> None:
+        """End a stream at a cut, also for views that wait for more of it. They are
+        void, except the newest one."""
+        for index, pending in enumerate(self.pending):
+            if precedes(cut, pending.cuts.get(stream, cut)):
+                pending.cuts[stream] = cut
+                is_newest = index == len(self.pending) - 1
+                self.pending[index] = pending._replace(is_void=not is_newest)
 
     def _drop_void(self) -> None:
         """Join each view that is void to the one that follows it."""
