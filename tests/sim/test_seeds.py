@@ -162,7 +162,7 @@ KEPT_SETTINGS = [
                        "ack_threshold": 100, "max_bundle_size": 512, "conn_close_timeout": 50,
                        "heartbeat_interval": 10, "suspect_timeout": 100, "xmit_interval": 3}),
      895005),
-    # A view waited for a member that was back, of which its receiver had reported nothing
+    # A view waited for a member that was back. Its receiver had reported nothing of it,
     # and parted: so no other view was shown there any more.
     (Settings(stack="nakack2-udp", durable=2, slow=8, exclusions=6, crashes=6, partitions=4),
      911519),
