@@ -421,11 +421,11 @@ cdef class AsyncSendPort:
     `_send_otherwise(payload, dest, timeout, flags)`, which sends when send() cannot do
     it at once, and judges all unusual arguments."""
 
-    cdef SendPort port
+    cdef SendPort channel
 
-    def _open_port(self, SendPort port not None):
+    def _open_port(self, SendPort channel not None):
         """Send through this channel from now on."""
-        self.port = port
+        self.channel = channel
 
     def send(self, payload, dest=None, timeout=None, *, flags=NO_FLAGS):
         """Send `payload`; see ringcast.Channel.send. It waits while the window is
@@ -453,9 +453,6 @@ cdef class AsyncSend:
     def __await__(self):
         return self
 
-    def __iter__(self):
-        return self
-
     def __next__(self):
         if self.begin():
             raise StopIteration         # here it costs nothing
@@ -478,7 +475,7 @@ cdef class AsyncSend:
         payload, self.payload = self.payload, None
         self.port = None
         if (self.timeout is None or is_time(self.timeout)) and (
-                port.port.send_now(payload, self.dest, self.flags)):
+                port.channel.send_now(payload, self.dest, self.flags)):
             return True
         self.rest = port._send_otherwise(payload, self.dest, self.timeout, self.flags)
         return False
