@@ -897,6 +897,13 @@ MUTATIONS = [
     Mutation("an attempt that one of those present does not know is void", "judge_view",
              "voter in listed and quorum.id not in listed[voter] for voter in quorum.voters",
              "quorum.id not in known for known in listed.values()", PARTED),
+    Mutation("who follows an attempt follows what the attempt was to follow", "inherited_roots",
+             "for quorum in quorums if quorum.is_sure for root", "for quorum in quorums for root",
+             test=PRIMARY + "test_an_attempt_that_nobody_may_have_does_not_take_the_place_of_"
+             "another_group"),
+    Mutation("who follows attempts only is no first view", "judge_view",
+             "not any(quorum.is_sure for quorum in needed)", "not needed",
+             test=PRIMARY + "test_a_view_that_follows_attempts_only_needs_min_members"),
     # --------------------------------------------------------------- members that are expected back
     Mutation("a sender purges what an absent member lacks", "Flush.bound_purge",
              "        if self.keeping.is_on:\n"

@@ -99,6 +99,32 @@ def test_an_attempt_before_a_later_primary_view_does_not_count():
     assert not is_primary([A, D], {A: [last], D: [unrelated]})
 
 
+def test_an_attempt_that_nobody_may_have_does_not_take_the_place_of_another_group():
+    """A formed alone, and prepared a view with C and D, who had formed apart. Nobody
+    installed it. C and D go on with what was theirs. So does A, which knows that there
+    was no such view. B was with A, and observes."""
+    alone, pair = sure(1, A, roots=[1]), sure(2, C, D, roots=[2])
+    tried = attempt(3, A, C, D, roots=[1, 2])
+    verdict = judge_view([C, D], 1, {C: [pair, tried], D: [pair, tried]}, {}, [C, D])
+    assert verdict.is_primary and verdict.roots(4) == [2]
+    assert is_primary([A], {A: [alone]})
+    later = sure(4, C, D, roots=[2])
+    assert not is_primary([B, C, D], {B: [alone], C: [later], D: [later]}, leaving=[B])
+    assert is_primary([A, C, D], {A: [alone], C: [later], D: [later]})
+
+
+def test_a_view_that_follows_attempts_only_needs_min_members():
+    """A was the last of its group. D, E and F reported to a view with it, and heard no
+    more. If it was never installed, theirs is a first view."""
+    tried = attempt(2, A, D, E, F)
+    reported = {who: [tried] for who in (D, E, F)}
+    assert not is_primary([D, E, F], reported, min_members=4)
+    assert is_primary([D, E, F], reported, min_members=3)
+    verdict = judge_view([D, E, F], 3, reported, {}, [D, E, F])
+    later = sure(3, D, E, F, roots=verdict.roots(3))
+    assert is_primary([D, E, B], {D: [later], E: [later], B: [tried]})
+
+
 def test_who_leaves_in_good_order_does_not_count():
     assert not is_primary([A, B], {A: [FIVE], B: [FIVE]})
     assert is_primary([A, B], {A: [FIVE], B: [FIVE]}, left={D: [FIVE], E: [FIVE]})

@@ -20,7 +20,10 @@ the attempt, too, unless
 
 *Groups that formed apart*, because `min_members` is too small, may both be primary
 until they meet. Then a majority of each is needed. `roots` tell if two primary views
-belong to one history, so that the later one takes the place of the earlier one.
+belong to one history, so that the later one takes the place of the earlier one. An
+attempt gives no roots but its own id: if nobody has installed it, the views that it was
+to follow have no other one behind them. For the same reason a view that follows only
+attempts may be a first one, and needs `min_members`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -53,7 +56,7 @@ class Verdict(NamedTuple):
         """Return the roots of this view; none if it is not primary."""
         if not self.is_primary:
             return []
-        return merged_roots(root for quorum in self.needed for root in quorum.roots) or [view_id]
+        return inherited_roots(self.needed) or [view_id]
 
 
 class Voting:
@@ -86,9 +89,8 @@ class Voting:
     def attempt(self, prepare: Prepare) -> None:
         """Remember a view that may become primary, because we report to it."""
         if prepare.roots and all(quorum.id != prepare.id for quorum in self.quorums):
-            roots = [root for quorum in self.quorums for root in quorum.roots]
-            self.quorums.append(Quorum(prepare.id, voters_of(prepare.seats),
-                                       merged_roots([*roots, *prepare.roots])))
+            roots = merged_roots([*inherited_roots(self.quorums), *prepare.roots])
+            self.quorums.append(Quorum(prepare.id, voters_of(prepare.seats), roots))
             del self.quorums[:-MAX_QUORUMS]
 
     def install(self, install: Install) -> None:
@@ -130,9 +132,9 @@ def judge_view(members: Collection[int], min_members: int,
             needed.append(msgspec.structs.replace(quorum, voters=voters))
     needed = sorted(needed, key=lambda quorum: quorum.id)[-MAX_QUORUMS:]
     counted = [member for member in members if member in present]
-    if not needed:
-        return Verdict(len(counted) >= min_members, [])
-    return Verdict(all(has_majority(quorum.voters, counted) for quorum in needed), needed)
+    is_first = not any(quorum.is_sure for quorum in needed)
+    return Verdict((not is_first or len(counted) >= min_members) and all(
+        has_majority(quorum.voters, counted) for quorum in needed), needed)
 
 
 def voters_of(seats: Iterable[Seat]) -> list[int]:
@@ -157,7 +159,16 @@ def follows(later: Quorum, earlier: Quorum) -> bool:
     """Return whether a view is certainly primary and comes after another one in the
     same history."""
     return later.is_sure and later.id > earlier.id and not set(later.roots).isdisjoint(
-        earlier.roots)
+        [*earlier.roots, earlier.id])
+
+
+def inherited_roots(quorums: Iterable[Quorum]) -> list[ViewId]:
+    """Return the roots that a view has from those which it follows. It needs the id of
+    an attempt only if nothing else tells that it comes after this one."""
+    roots = {root for quorum in quorums if quorum.is_sure for root in quorum.roots}
+    attempts = {quorum.id for quorum in quorums
+                if not quorum.is_sure and roots.isdisjoint(quorum.roots)}
+    return merged_roots(roots | attempts)
 
 
 def merged_roots(roots: Iterable[ViewId]) -> list[ViewId]:
