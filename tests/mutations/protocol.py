@@ -359,9 +359,8 @@ MUTATIONS = [
     Mutation("never answer a request", "Multicast.received",
              "self._repeat(dest, wanted, now)", "pass"),
     Mutation("answer only the first range", "clipped",
-             "for first, last in ranges[:MAX_RANGES]:",
-             "for first, last in ranges[:1]:\n"
-             "        last = first", TORN),
+             "(each for each in ranges if not precedes(each[1], each[0]))",
+             "((each[0], each[0]) for each in ranges[:1])", TORN),
     Mutation("ask only for gaps, not for a lost tail (no HIGHEST)",
              "Announcing.announce",
              "layer.has_unacked() or layer.owes_low() or self.owes_observers()):", "False):"),
@@ -909,6 +908,15 @@ MUTATIONS = [
              "        if self.keeping.is_on:\n"
              "            return self.layer.send_window.ring.low\n",
              "", ABSENT),
+    Mutation("what came before a sender was cut off is not held when it departs again",
+             "Flush._set_aside", "gone.is_held &= self.keeping.is_on", "gone.is_held = False",
+             test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
+    Mutation("of a sender that is back only its last stream is told as kept", "Keeping._kept",
+             "            oldest = each\n", "            pass\n",
+             test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
+    Mutation("of a sender that is back only its last stream is sent on", "Fetching.answer",
+             "for window in windows:", "for window in windows[:1]:",
+             test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
     Mutation("an observer frees what an absent member lacks", "Nakack2.stable",
              "if not self.keeping.is_on:", "if True:",
              test=DURABLE

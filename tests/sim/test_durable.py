@@ -130,6 +130,35 @@ def test_a_sender_that_dies_when_the_absent_member_comes_is_heard_to_the_end(sta
     assert (play.got(c, d), play.got(c, play["D"])) == (4, 6)
 
 
+@pytest.mark.parametrize("is_noticed", [True, False])
+@pytest.mark.parametrize("sends", [[0], [3], [3, 2]])
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end(stack, sends, is_noticed):
+    """It was cut off, came back and sent more each time. A and B hold all of that."""
+    play = Play(stack, names="ABCD")
+    c, d = play["C"], play["D"]
+    c.offer(4, 10)
+    play.run(100)
+    play.die("D")
+    c.offer(6, 10)
+    play.run(100)
+    for count in sends:
+        part(play, "C", "AB")
+        play.run(1_000)
+        assert "C" not in play["A"].views[-1].names
+        play.cluster.heal()
+        play.run(1_000)
+        assert "C" in play["A"].views[-1].names
+        c.offer(count, 10)
+        play.run(100)
+    c.crash()
+    play.run(1_000 if is_noticed else 0)
+    play.come_back()
+    play.end()
+    assert (play.got(c, d), play.got(c, play["D"])) == (4, 6 + sum(sends))
+    assert not play["A"].multicast.flushing.departed
+
+
 @pytest.mark.parametrize("stack", STACKS)
 def test_who_came_meanwhile_has_only_the_end_of_a_departed_stream(stack):
     play = Play(stack, names="ABCD")

@@ -176,6 +176,9 @@ KEPT_SETTINGS = [
     # No fault: a member was told that it gives up a stream whose sender had gone twice.
     (Settings(members=4, durable=2, slow=8, exclusions=6, crashes=6, partitions=4, unicast=0,
               messages=200, duration=2, threads=0, loss=0.1), 895222),
+    # Of a sender that was cut off and back only what came since then was told as kept.
+    (Settings(stack="mcast-tcp", durable=2, slow=8, exclusions=6, crashes=6, partitions=4),
+     912512),
     # A view of which nobody knew if it was installed took the place of those before it.
     (Settings(members=4, observers=1, large=4, crashes=8, loss=0.25), 912518),
     # Who came behind the last message of a stream was to hold it for one who missed it.

@@ -332,19 +332,22 @@ class Backoff:
 def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:
     """Return what of a request can be repeated: what was sent and is not purged. Return
     None if the request makes no sense."""
-    wanted = []
-    for first, last in ranges[:MAX_RANGES]:
-        if not is_seqno(first) or not is_seqno(last):
-            return None
-        if precedes(last, first):
-            continue
+    if len(ranges) > MAX_RANGES or not all(is_seqno(each) for pair in ranges for each in pair):
+        return None
+    return within((each for each in ranges if not precedes(each[1], each[0])), low, sent)
+
+
+def within(ranges: Iterable[Range], low: Seqno, last: Seqno) -> list[Range]:
+    """Return what of these ranges comes after `low`, and not after `last`."""
+    found = []
+    for begin, end in ranges:
         # Count from low: serial arithmetic cannot order three seqnos all around the
         # circle.
-        start = (first - low) % MODULUS if precedes(low, first) else 1
-        end = min((last - low) % MODULUS, (sent - low) % MODULUS) if precedes(low, last) else 0
-        if start <= end:
-            wanted.append(((low + start) % MODULUS, (low + end) % MODULUS))
-    return wanted if len(ranges) <= MAX_RANGES else None
+        start = (begin - low) % MODULUS if precedes(low, begin) else 1
+        stop = min((end - low) % MODULUS, (last - low) % MODULUS) if precedes(low, end) else 0
+        if start <= stop:
+            found.append(((low + start) % MODULUS, (low + stop) % MODULUS))
+    return found
 
 
 class Repeatable(Protocol):

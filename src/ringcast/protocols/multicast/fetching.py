@@ -21,7 +21,7 @@ from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast.kinds import Kind
 from ringcast.protocols.multicast.windows import Departed
-from ringcast.protocols.retransmission import MAX_RANGES, Pace, Requests, clipped, requests
+from ringcast.protocols.retransmission import MAX_RANGES, Pace, Requests, clipped, requests, within
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant, Packet
@@ -97,10 +97,10 @@ class Fetching:
     def note(self, member: int, fetch: Fetch) -> bool:
         """Note what a member misses, clipped to what we have. Return False if it makes
         no sense."""
-        window = self.departed.get(fetch.origin) or self.layer.windows.get(fetch.origin)
-        if window is None:
+        held = self.layer.flushing.held_of(fetch.origin)
+        if not held:
             return True                 # it has settled, and the FETCH came late
-        wanted = clipped(fetch.ranges, window.ring.low, window.ring.hr)
+        wanted = clipped(fetch.ranges, held[-1].ring.low, held[0].ring.hr)
         if wanted is None:
             return False
         self.wanted.setdefault(fetch.origin, Requests()).add(member, wanted)
@@ -111,16 +111,17 @@ class Fetching:
         layer, wanted = self.layer, self.wanted
         self.wanted = {}
         for origin, requested in wanted.items():
-            window = self.departed.get(origin) or layer.windows.get(origin)
-            if window is None:
+            if not (windows := layer.flushing.held_of(origin)):
                 continue
-            held = self._held(window.stream)
-            pace = self.paces.setdefault(window.stream, Pace(layer.config.max_bytes))
-            for dest, ranges in requested.take(held.ring.low, now, layer.pause).items():
+            for dest, ranges in requested.take(windows[-1].ring.low, now, layer.pause).items():
                 prefix = layer.stack.header(HELD, dest) + origin.to_bytes(8, "little")
-                datagrams, messages = pace.pack(held, ranges, prefix, layer.pause, now)
-                layer.counters.held_sent += messages
-                layer.send_datagrams(HELD, dest, datagrams, now)
+                for window in windows:
+                    held = self._held(window.stream)
+                    pace = self.paces.setdefault(window.stream, Pace(layer.config.max_bytes))
+                    here = within(ranges, held.ring.low, held.ring.hr)
+                    datagrams, messages = pace.pack(held, here, prefix, layer.pause, now)
+                    layer.counters.held_sent += messages
+                    layer.send_datagrams(HELD, dest, datagrams, now)
 
     def _held(self, stream: Stream) -> Held:
         """Return what is kept of a stream, delivered or not, with all flags."""

@@ -148,7 +148,7 @@ class Flush:
             layer.flush(now)            # our application may have got our messages before the wire
             streams = {layer.local.incarnation: (layer.own, layer.send_window.sent)}
             for origin, gone in self.departed.items():
-                if gone.is_held and gone.stream not in self.unsettled:
+                if gone.is_held and origin > 0 and gone.stream not in self.unsettled:
                     streams[origin] = gone.stream, earlier(gone.come_up_to, gone.cut)
             for sender, window in layer.windows.items():
                 if window.stream not in self.unsettled:
@@ -217,12 +217,12 @@ class Flush:
         view = msgspec.structs.replace(view, departed={
             address: ends.get(address, cut) for address, cut in view.departed.items()})
         self.pending.append(Pending(view, cuts))
+        self.keeping.install(bool(view.absent), agreed)
         for member in [member for member in layer.members if member not in stay]:
             self._depart(member, agreed)
             layer.forget(member)
             layer.requests.pop(member, None)
         self._agree_on_departed(agreed, members.keys() - {local})
-        self.keeping.install(bool(view.absent), agreed)
         self.cuts = {window.stream: cuts[window.stream] for window in windows.values()
                      if window.stream in cuts}
         self._drop_void()
@@ -286,15 +286,17 @@ class Flush:
         self.departed[sender] = Departed(stream, Gaps(stream.ring.hr), cut=cut, key=sender)
 
     def _set_aside(self, sender: int) -> None:
-        """Only deliver the first stream of a sender that departs again. All others hold
-        the second one now. So if the first is not complete here, it is given up."""
+        """Put aside the first stream of a sender that departs again. It is only
+        delivered, unless somebody is absent: all others hold the second one now. So if
+        the first is not complete here, it is given up."""
         gone = self.departed[sender]
-        if gone.is_delivered or not gone.is_complete:
+        gone.is_held &= self.keeping.is_on
+        if not gone.is_complete or (gone.is_delivered and not gone.is_held):
             self._give_up(sender)
             return
         del self.departed[sender]
         self.num_aside += 1
-        gone.key, gone.is_held = -self.num_aside, False
+        gone.key = -self.num_aside
         self.departed[gone.key] = gone
 
     def _owe(self, owed: Owed, place: Seqno) -> None:
@@ -424,6 +426,13 @@ class Flush:
     def undelivered(self) -> Iterator[Departed]:
         """Yield the streams of departed senders that are not delivered."""
         return (gone for gone in self.departed.values() if not gone.is_delivered)
+
+    def held_of(self, origin: int) -> list[ReceiveWindow]:
+        """Return what is held of a sender, the last stream first."""
+        window = self.layer.windows.get(origin)
+        gone = [each for each in reversed(self.departed.values())
+                if each.is_held and each.stream.sender.incarnation == origin]
+        return [window, *gone] if window is not None else [*gone]
 
     def end(self, gone: Departed) -> None:
         """If the stream of a departed sender has been delivered up to its cut, drop the

@@ -142,12 +142,22 @@ class Keeping:
         and those who come back need it."""
         if not self.is_on:
             return {}
-        held = {origin: gone.stream for origin, gone in self.layer.flushing.departed.items()
-                if gone.is_held}
-        held |= {origin: window.stream for origin, window in self.layer.windows.items()}
-        return {origin: Kept(stream.ring.low, stream.sender.name if self.has_absent else None,
-                             stream.before_rest())
-                for origin, stream in held.items()}
+        flushing = self.layer.flushing
+        origins = {gone.stream.sender.incarnation for gone in flushing.departed.values()
+                   if gone.is_held} | self.layer.windows.keys()
+        return {origin: self._kept(flushing.held_of(origin)) for origin in origins}
+
+    def _kept(self, held: list["ReceiveWindow"]) -> Kept:
+        """Return what we keep of a sender. What we have of its streams before counts,
+        too, as far as each goes on where the one before ends."""
+        oldest, *before = held
+        for each in before:
+            if precedes(each.come_up_to, oldest.ring.low):
+                break
+            oldest = each
+        stream = oldest.stream
+        return Kept(stream.ring.low, stream.sender.name if self.has_absent else None,
+                    stream.before_rest())
 
     def start(self, member: int, agreed: "Agreed") -> Seqno:
         """Return after which seqno our messages are kept for a new member."""
