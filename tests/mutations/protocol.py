@@ -917,6 +917,15 @@ MUTATIONS = [
     Mutation("of a sender that is back only its last stream is sent on", "Fetching.answer",
              "for window in windows:", "for window in windows[:1]:",
              test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
+    Mutation("a view is settled before members that are back have what they lack",
+             "Flush.install",
+             "self.cuts[window.stream] = agreed.cuts[member]", "pass",
+             test=DURABLE
+             + "test_a_view_is_not_settled_before_a_member_that_is_back_has_what_it_lacks"),
+    Mutation("who is back is not told where a stream ends for it", "Flush._tell_end",
+             "self.given_up[gone.stream.sender] = last", "pass",
+             test=DURABLE
+             + "test_a_view_is_not_settled_before_a_member_that_is_back_has_what_it_lacks"),
     Mutation("an observer frees what an absent member lacks", "Nakack2.stable",
              "if not self.keeping.is_on:", "if True:",
              test=DURABLE

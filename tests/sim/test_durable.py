@@ -4,7 +4,9 @@ they stood."""
 import pytest
 
 from ringcast import Digest
+from ringcast._core import wire
 from ringcast.protocols.membership.messages import LEAVE, Leave
+from ringcast.protocols.multicast.base import DATA, REPEAT
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
@@ -380,6 +382,25 @@ def test_a_stream_has_no_hole_where_only_who_came_meanwhile_is_left(stack, lives
     play.run(2_000)
     play.cluster.settle(20_000)
     assert play.got(a, play["D"]) == (8 if lives else 0)
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_a_view_is_not_settled_before_a_member_that_is_back_has_what_it_lacks(stack):
+    """Else E would say that it has all of A's stream, and its begin is gone with A and
+    B: D would wait for that for ever."""
+    play, a, _, d = play_with_a_late_member(stack)
+    play.cluster.network.discard = lambda source, target, datagram: (
+        target == "D" and wire.open_datagram(datagram, a.stack.group).kind in (DATA, REPEAT))
+    play.come_back()
+    play.run(1_000)
+    assert all({*play[name].views[-1].names} == {*"ABDE"} for name in "ADE")
+    assert not play["E"].members.settling.is_settled
+    a.crash()
+    play["B"].crash()
+    play.end()
+    view = play["D"].views[-1]
+    assert ({*view.names}, view.departed[a.address]) == ({*"DE"}, 4)
+    assert (play.got(a, d), play.got(a, play["D"])) == (4, 0)
 
 
 @pytest.mark.parametrize("stack", STACKS)

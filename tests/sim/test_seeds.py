@@ -179,6 +179,9 @@ KEPT_SETTINGS = [
     # Of a sender that was cut off and back only what came since then was told as kept.
     (Settings(stack="mcast-tcp", durable=2, slow=8, exclusions=6, crashes=6, partitions=4),
      912512),
+    # A view was settled though a member that was back lacked what came before it.
+    (Settings(stack="nakack2-tcp", durable=2, slow=8, exclusions=6, crashes=6, partitions=4),
+     913000),
     # A view of which nobody knew if it was installed took the place of those before it.
     (Settings(members=4, observers=1, large=4, crashes=8, loss=0.25), 912518),
     # Who came behind the last message of a stream was to hold it for one who missed it.

@@ -236,6 +236,7 @@ class Flush:
             if member != local and layer.receiving:
                 window = self.keeping.open(members[member], agreed)
                 self.unsettled.add(window.stream)
+                self.cuts[window.stream] = agreed.cuts[member]      # it may begin before
         for owed, place in self.keeping.owed(agreed):
             self._owe(owed, place)
         self.keeping.note_places()      # once more: those that we fetch end for us, too
@@ -335,6 +336,8 @@ class Flush:
                 gone.holder, reached = 0, earlier(gone.cut, gone.come_up_to)
             elif gone.parts:
                 reached = earlier(gone.cut, reach(gone.parts, gone.come_up_to))
+                if self.layer.observing is None and precedes(reached, gone.cut):
+                    self._tell_end(gone, reached)
             if self.layer.observing is None or gone.is_skipped:
                 gone.cut = reached
             elif precedes(reached, gone.cut):
@@ -503,15 +506,20 @@ class Flush:
         """Deliver nothing more of a departed sender, and hold nothing of it."""
         gone = self.departed[origin]
         if self.layer.receiving and not gone.is_delivered:
-            undelivered = (gone.cut - gone.ring.hd) % MODULUS
-            self.layer.counters.num_gone_undelivered += undelivered
             if self.layer.observing is None:
-                self.given_up[gone.stream.sender] = gone.ring.hd
+                self._tell_end(gone, gone.ring.hd)
             else:
+                self.layer.counters.num_gone_undelivered += (gone.cut - gone.ring.hd) % MODULUS
                 self.layer.observing.skip(gone, gone.cut)       # and is told before the view
         for pending in self.pending if self.layer.observing is None else ():
             pending.cuts.pop(gone.stream, None)
         self._forget(origin)
+
+    def _tell_end(self, gone: Departed, last: Seqno) -> None:
+        """Count what the application is not given of a departed sender, and tell it
+        with the view where the stream ends for it."""
+        self.layer.counters.num_gone_undelivered += (gone.cut - last) % MODULUS
+        self.given_up[gone.stream.sender] = last
 
     def _bound(self, most: int) -> None:
         """Give up the oldest streams of departed senders until there are `most`, and
