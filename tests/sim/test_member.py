@@ -124,6 +124,21 @@ def test_a_slow_application_finishes_in_order_and_late():
     assert cluster["A"].multicast.unacked() == 0
 
 
+def test_an_application_that_wakes_finishes_what_it_works_on_first():
+    cluster = group()
+    a, b = cluster["A"], cluster["B"]
+    for finish_after, payload in [(100 * MS, b"1"), (None, b"2")]:
+        b.consumer.finish_after = finish_after
+        a.send(payload)
+        cluster.run(10)
+    assert len(got(cluster, "B", "A")) == 2
+    b.consumer.wake()
+    cluster.run(50)
+    assert a.incarnation not in b.consumer.finished
+    cluster.run(50)
+    assert b.consumer.finished[a.incarnation] == a.last
+
+
 def test_a_full_send_buffer_loses_the_end_of_a_turn():
     cluster = group(max_bundle_size=512)
     cluster["A"].transport.send_full = 1.0

@@ -40,18 +40,24 @@ class Consumer:
         if self.finish_after == 0 and not self._num_working:
             self.report(batch, now)
         elif self.finish_after is not None:
-            self._num_working += 1
-            self._works_until = max(self._works_until, cluster.now + self.finish_after)
-            cluster.at(self._works_until, self._stop_work, batch)
+            self._work_on(batch, self.finish_after)
         else:
             self._kept.append(batch)
 
     def wake(self) -> None:
-        """Finish all that it did not, and from now on everything at once."""
+        """Finish all that it did not, and from now on everything at once; but in order,
+        so after what it works on."""
         self.finish_after = 0
         kept, self._kept = self._kept, []
         for batch in kept:
-            self.finish(batch)
+            self._work_on(batch, 0)
+
+    def _work_on(self, batch: Batch, duration: int) -> None:
+        """Work on a batch for a while, after those before it."""
+        cluster = self.member.cluster
+        self._num_working += 1
+        self._works_until = max(self._works_until, cluster.now + duration)
+        cluster.at(self._works_until, self._stop_work, batch)
 
     def hold(self, batch: Batch) -> None:
         """Note a batch that is held back from the application, and counts as
