@@ -534,6 +534,19 @@ def test_the_lives_of_durable_members_miss_nothing(stack, first):
 
 
 @pytest.mark.prove
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("durable", [0, 2])
+def test_members_that_are_cut_off_and_back_again_and_again_miss_nothing(stack, durable):
+    """A few members, of which one may be slow: so a sender is often back before its
+    first stream is over for all."""
+    for seed in range(AT_ONCE):
+        settings = Settings(stack=stack, members=3, durable=durable, observers=1, exclusions=14,
+                            slow=6, crashes=2, messages=300, unicast=0)
+        outcome = simulate(seed, settings)
+        assert not outcome.check, f"{outcome.sentence}\n{replay(seed, settings)}"
+
+
+@pytest.mark.prove
 @pytest.mark.parametrize(("stack", "seed"), [
     ("nakack2-tcp", 22), ("mcast-udp", 43),     # who came meanwhile has only a part
     ("mcast-tcp", 42),                          # one part of the group had excluded it
