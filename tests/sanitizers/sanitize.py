@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TESTS = ["tests/core", "tests/conformance", "tests/protocols", "tests/test_channel.py",
-         "tests/transport"]
+TESTS = ["tests/core", "tests/conformance", "tests/protocols", "tests/test_aio.py",
+         "tests/test_channel.py", "tests/transport"]
 NOT_HERE = "tests/core/test_stubs.py"           # runs mypy, not our code
 VARIANTS = runpy.run_path(str(ROOT / "setup.py"), run_name="variants")["VARIANTS"]
 
