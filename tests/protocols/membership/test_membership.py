@@ -50,6 +50,18 @@ def test_a_member_that_is_alone_forms_a_group_of_one_after_the_margin():
     assert world["A"].view.primary and world["A"].view.joined == (world["A"].address,)
 
 
+def test_a_member_that_is_alone_looks_for_no_next_one():
+    """It wakes only to say that it is there. In a small group, a member looks several
+    times as often if the next one is gone."""
+    world = World().start("A")
+    assert world.run_until_one(1000) is not None
+    detection = world["A"].layer.detection
+    assert detection.deadline() == detection.next_beat
+    world.start("B")
+    assert world.run_until_one(1000) is not None
+    assert detection.deadline() == detection.next_nudge < detection.next_beat
+
+
 def test_what_is_left_unread_keeps_a_group_from_forming_but_not_for_ever():
     """Anybody can fill a socket."""
     world = World().start("A")

@@ -372,7 +372,7 @@ class Detection:
 
     def _wait_to_nudge(self, now: Instant) -> None:
         times = NUDGES if len(self.layer.members) <= FEW else 1
-        self.next_nudge = now + self.interval // times
+        self.next_nudge = now + self.interval // times if len(self.layer.members) > 1 else None
 
 
 def watchers(members: Sequence[int], view_id: int) -> dict[int, set[int]]:
