@@ -23,11 +23,11 @@ before: its cut (membership/). Here is what the streams do about it.
    until the group is settled. If a holder dies meanwhile, the next cuts name another
    one, or are lower: nobody that is left has more.
 
-4. *Settle.* When everything up to the cuts has come to all members, the group is
-   settled. A new member delivers nothing of a stream before, and reports nothing of it,
-   though its sender departs: somebody may miss what comes before the cut, and have
-   nobody to ask for it when all who have it die. Then the stream must end there, for
-   the new member too.
+4. *Settle.* When everything up to the cuts has come to all members, also to those
+   that are back, the group is settled. A new member delivers nothing of a stream
+   before, and reports nothing of it, though its sender departs: somebody may miss what
+   comes before the cut, and have nobody to ask for it when all who have it die. Then
+   the stream must end there, for the new member too.
 
 A large message of a departed sender that is not whole at the cut is delivered by
 nobody. OOB messages are delivered when they come; the flush does not cover them.

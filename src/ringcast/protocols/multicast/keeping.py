@@ -13,9 +13,10 @@ it was cut off. In the view that it comes back in, a stream begins for it at its
 or at the LOW of the sender if it knows none. It asks for what follows like for any gap.
 What senders sent that have departed meanwhile, it fetches from others. Who came
 meanwhile has only the end of such a stream, and another part of the group perhaps only
-the begin. So the view says what each has, and it asks for each part who has it. It is
-shown the view first and all these messages after it: they were sent before the view,
-and the members that went together have them before it.
+the begin. So the view says what each has, and it asks for each part who has it. Of a
+sender that was cut off and back, a part goes through all its streams. It is shown the
+view first and all these messages after it: they were sent before the view, and the
+members that went together have them before it.
 
 *Finished.* A durable member may die with messages of a departed sender that its
 application has not finished. So members hold such streams until all durable members
