@@ -336,7 +336,7 @@ class Flush:
                 gone.holder, reached = 0, earlier(gone.cut, gone.come_up_to)
             elif gone.parts:
                 reached = earlier(gone.cut, reach(gone.parts, gone.come_up_to))
-                if self.layer.observing is None and precedes(reached, gone.cut):
+                if precedes(reached, gone.cut) and self.layer.observing is None:
                     self._tell_end(gone, reached)
             if self.layer.observing is None or gone.is_skipped:
                 gone.cut = reached
@@ -505,21 +505,21 @@ class Flush:
     def _give_up(self, origin: int) -> None:
         """Deliver nothing more of a departed sender, and hold nothing of it."""
         gone = self.departed[origin]
-        if self.layer.receiving and not gone.is_delivered:
-            if self.layer.observing is None:
-                self._tell_end(gone, gone.ring.hd)
-            else:
-                self.layer.counters.num_gone_undelivered += (gone.cut - gone.ring.hd) % MODULUS
-                self.layer.observing.skip(gone, gone.cut)       # and is told before the view
+        if self.layer.observing is None:
+            self._tell_end(gone, gone.ring.hd)
+        elif self.layer.receiving and not gone.is_delivered:
+            self.layer.counters.num_gone_undelivered += (gone.cut - gone.ring.hd) % MODULUS
+            self.layer.observing.skip(gone, gone.cut)           # and is told before the view
         for pending in self.pending if self.layer.observing is None else ():
             pending.cuts.pop(gone.stream, None)
         self._forget(origin)
 
     def _tell_end(self, gone: Departed, last: Seqno) -> None:
-        """Count what the application is not given of a departed sender, and tell it
-        with the view where the stream ends for it."""
-        self.layer.counters.num_gone_undelivered += (gone.cut - last) % MODULUS
-        self.given_up[gone.stream.sender] = last
+        """If a stream ends for our application before its cut, tell it where with the
+        view, and count what it is not given."""
+        if self.layer.receiving and not gone.is_delivered:
+            self.layer.counters.num_gone_undelivered += (gone.cut - last) % MODULUS
+            self.given_up[gone.stream.sender] = last
 
     def _bound(self, most: int) -> None:
         """Give up the oldest streams of departed senders until there are `most`, and
