@@ -794,7 +794,7 @@ MUTATIONS = [
              "self.leaving.say(now)", "pass",
              test=CHANGE + "test_a_leave_that_is_lost_is_said_again"),
     Mutation("a view tells of a stream that was given up as if all had come", "Flush._give_up",
-             "self.given_up[gone.stream.sender] = gone.ring.hd", "pass",
+             "self._tell_end(gone, gone.ring.hd)", "pass",
              test=FLUSH + "test_departed_streams_that_nobody_takes_are_bounded"),
     Mutation("one stream of a sender that departs again is held", "Flush._depart",
              "self._set_aside(sender)", "self._give_up(sender)", test=AGAIN),
