@@ -915,7 +915,7 @@ MUTATIONS = [
              "            oldest = each\n", "            pass\n",
              test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
     Mutation("of a sender that is back only its last stream is sent on", "Fetching.answer",
-             "for window in windows:", "for window in windows[:1]:",
+             "for held, pace in sources:", "for held, pace in sources[:1]:",
              test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
     Mutation("a view is settled before members that are back have what they lack",
              "Flush.install",

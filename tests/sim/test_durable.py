@@ -98,14 +98,22 @@ def test_an_observer_keeps_what_an_absent_member_lacks(stack):
     assert play.got(a, play["D"]) == 20
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_senders_that_died_meanwhile_are_heard_to_the_end(stack):
+def play_with_an_absent_member(stack):
+    """D has 4 messages of C when it dies. C has sent 6 more since then."""
     play = Play(stack, names="ABCD")
-    b, c, d = play["B"], play["C"], play["D"]
+    c, d = play["C"], play["D"]
     c.offer(4, 10)
     play.run(100)
     play.die("D")
     c.offer(6, 10)
+    play.run(100)
+    return play, c, d
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_senders_that_died_meanwhile_are_heard_to_the_end(stack):
+    play, c, d = play_with_an_absent_member(stack)
+    b = play["B"]
     b.offer(2, 10)
     play.run(100)
     play.die("C")
@@ -119,13 +127,7 @@ def test_senders_that_died_meanwhile_are_heard_to_the_end(stack):
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_sender_that_dies_when_the_absent_member_comes_is_heard_to_the_end(stack):
     """One view says that it is gone, and that the other one is back."""
-    play = Play(stack, names="ABCD")
-    c, d = play["C"], play["D"]
-    c.offer(4, 10)
-    play.run(100)
-    play.die("D")
-    c.offer(6, 10)
-    play.run(100)
+    play, c, d = play_with_an_absent_member(stack)
     c.crash()
     play.come_back()
     play.end()
@@ -137,13 +139,7 @@ def test_a_sender_that_dies_when_the_absent_member_comes_is_heard_to_the_end(sta
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end(stack, sends, is_noticed):
     """It was cut off, came back and sent more each time. A and B hold all of that."""
-    play = Play(stack, names="ABCD")
-    c, d = play["C"], play["D"]
-    c.offer(4, 10)
-    play.run(100)
-    play.die("D")
-    c.offer(6, 10)
-    play.run(100)
+    play, c, d = play_with_an_absent_member(stack)
     for count in sends:
         part(play, "C", "AB")
         play.run(1_000)

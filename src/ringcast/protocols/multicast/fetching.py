@@ -113,11 +113,12 @@ class Fetching:
         for origin, requested in wanted.items():
             if not (windows := layer.flushing.held_of(origin)):
                 continue
+            sources = [(self._held(window.stream),
+                        self.paces.setdefault(window.stream, Pace(layer.config.max_bytes)))
+                       for window in windows]
             for dest, ranges in requested.take(windows[-1].ring.low, now, layer.pause).items():
                 prefix = layer.stack.header(HELD, dest) + origin.to_bytes(8, "little")
-                for window in windows:
-                    held = self._held(window.stream)
-                    pace = self.paces.setdefault(window.stream, Pace(layer.config.max_bytes))
+                for held, pace in sources:
                     here = within(ranges, held.ring.low, held.ring.hr)
                     datagrams, messages = pace.pack(held, here, prefix, layer.pause, now)
                     layer.counters.held_sent += messages

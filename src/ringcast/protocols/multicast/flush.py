@@ -433,9 +433,10 @@ class Flush:
     def held_of(self, origin: int) -> list[ReceiveWindow]:
         """Return what is held of a sender, the last stream first."""
         window = self.layer.windows.get(origin)
-        gone = [each for each in reversed(self.departed.values())
-                if each.is_held and each.stream.sender.incarnation == origin]
-        return [window, *gone] if window is not None else [*gone]
+        gone: list[ReceiveWindow] = [
+            each for each in reversed(self.departed.values())
+            if each.is_held and each.stream.sender.incarnation == origin]
+        return gone if window is None else [window, *gone]
 
     def end(self, gone: Departed) -> None:
         """If the stream of a departed sender has been delivered up to its cut, drop the
@@ -505,21 +506,20 @@ class Flush:
     def _give_up(self, origin: int) -> None:
         """Deliver nothing more of a departed sender, and hold nothing of it."""
         gone = self.departed[origin]
-        if self.layer.observing is None:
-            self._tell_end(gone, gone.ring.hd)
-        elif self.layer.receiving and not gone.is_delivered:
-            self.layer.counters.num_gone_undelivered += (gone.cut - gone.ring.hd) % MODULUS
-            self.layer.observing.skip(gone, gone.cut)           # and is told before the view
+        self._tell_end(gone, gone.ring.hd)
         for pending in self.pending if self.layer.observing is None else ():
             pending.cuts.pop(gone.stream, None)
         self._forget(origin)
 
     def _tell_end(self, gone: Departed, last: Seqno) -> None:
-        """If a stream ends for our application before its cut, tell it where with the
-        view, and count what it is not given."""
+        """If a stream ends for our application before its cut, count what it is not
+        given, and tell it with the view where that is; an observer, before the view."""
         if self.layer.receiving and not gone.is_delivered:
             self.layer.counters.num_gone_undelivered += (gone.cut - last) % MODULUS
-            self.given_up[gone.stream.sender] = last
+            if self.layer.observing is None:
+                self.given_up[gone.stream.sender] = last
+            else:
+                self.layer.observing.skip(gone, gone.cut)
 
     def _bound(self, most: int) -> None:
         """Give up the oldest streams of departed senders until there are `most`, and
