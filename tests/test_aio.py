@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 from channels import DEFAULTS, PATIENCE, QUICK, STACKS, new_group, use_stack
 from hypothesis import given, settings, strategies as st
+from processes import wait_for
 
 import ringcast
 from ringcast import (
@@ -338,6 +339,20 @@ def test_join_that_takes_too_long_raises_and_closes():
             await channel.connect(0.01)
         with pytest.raises(ClosedError):
             await channel.connect()
+    run(play())
+
+
+def test_connect_counts_a_view_that_came_and_went_while_the_loop_was_busy():
+    async def play():
+        group, options = new_group(), QUICK | {"stack": "inproc", "min_members": 2}
+        a = aio.Channel(group, name="A", **options)
+        connecting = asyncio.create_task(a.connect(2))
+        await asyncio.sleep(0)                          # it has begun
+        with ringcast.Channel(group, name="B", **options):
+            pass
+        wait_for(lambda: a.view is not None and a.view.names == ("A",))
+        await connecting
+        await a.close()
     run(play())
 
 

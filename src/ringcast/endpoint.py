@@ -69,6 +69,9 @@ class Endpoint:
         self.max_undelivered = config.max_undelivered
         self.undelivered = 0                    # messages delivered and not finished
         self.view: View | None = None
+        # There was a view in which this member may send, with enough members: connect()
+        # may return. Others may have left since, before its thread ran.
+        self.has_joined = False
         self.leaving: Leaving | None = None
 
     def layer(self, wanted: type[LayerT]) -> LayerT:
@@ -78,14 +81,6 @@ class Endpoint:
     def start(self, now: Instant) -> None:
         """Start the layers, which announce this member."""
         self.stack.start(now)
-
-    @property
-    def has_joined(self) -> bool:
-        """Return whether this member has a view with enough members, in which it may
-        send."""
-        return (self.view is not None
-                and len(self.view) - len(self.view.observers) >= self.config.min_members
-                and (self.view.primary or self.config.partition == "merge"))
 
     @property
     def may_send(self) -> bool:
@@ -177,11 +172,17 @@ class Endpoint:
         """Return the effects of this turn; perform them in the order of the fields."""
         effects = self.stack.take()
         self.undelivered += self.transfer.pass_on(effects)
-        if effects.views:
-            self.view = effects.views[-1]
+        for view in effects.views:
+            self.view = view
+            self.has_joined = self.has_joined or self._is_enough(view)
         for dest in effects.closed:
             self.bundler.forget(dest)
         return effects
+
+    def _is_enough(self, view: View) -> bool:
+        """Return whether a view has enough members, and this one may send in it."""
+        return (len(view) - len(view.observers) >= self.config.min_members
+                and (view.primary or self.config.partition == "merge"))
 
     # ----------------------------------------------------------------------------------- leaving
 

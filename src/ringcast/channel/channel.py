@@ -277,7 +277,7 @@ class Channel(SendPort):
 
     def connect(self, timeout: float | None = None) -> Self:
         """Join the group: return this channel when it has a view with min_members, and
-        with partition="primary" one that is primary.
+        with partition="primary" one that is primary. Some may have left by then.
 
         `timeout` is in seconds; without it, the option join_timeout holds. When it is
         over, raise JoinTimeoutError, which says who is there, and close the channel.
