@@ -11,7 +11,8 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
 def free_port(count=32):
-    """Return the first of `count` ports in a row that no TCP or UDP socket has."""
+    """Return the first of `count` ports in a row that no TCP or UDP socket has. Those
+    of connections that are over, which the system keeps for a minute, are free."""
     share = range(FIRST + WORKER % SHARES * SHARE, FIRST + (WORKER % SHARES + 1) * SHARE)
     while True:
         first = random.SystemRandom().choice(share[:-count])
@@ -19,6 +20,8 @@ def free_port(count=32):
             for port in range(first, first + count):
                 for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
                     probe = probes.enter_context(socket.socket(socket.AF_INET, kind))
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR,
+                                     kind == socket.SOCK_STREAM)
                     probe.bind(("", port))
             return first
 
