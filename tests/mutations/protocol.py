@@ -108,6 +108,7 @@ LOSS = "tests/sim/test_loss.py::"
 CHANGE = "tests/protocols/membership/test_change.py::"
 MEMBERSHIP = "tests/protocols/membership/test_membership.py::"
 DURABLE = "tests/sim/test_durable.py::"
+BEFORE_A_GAP = "test_what_came_before_a_gap_and_behind_it_is_fetched_from_who_has_it"
 STATES = "tests/sim/test_state_transfer.py::"
 EXCUSES = DURABLE + "test_a_stream_that_was_given_up_excuses_no_other_one[mcast-udp]"
 PRIMARY = "tests/protocols/membership/test_primary.py::"
@@ -912,8 +913,15 @@ MUTATIONS = [
              "Flush._set_aside", "gone.is_held &= self.keeping.is_on", "gone.is_held = False",
              test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
     Mutation("of a sender that is back only its last stream is told as kept", "Keeping._kept",
-             "            oldest = each\n", "            pass\n",
+             "for each in held:", "for each in held[:1]:",
              test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
+    Mutation("what is kept of a sender before a gap is not told", "Keeping._kept",
+             "others[:MOST_PARTS]", "[]", test=DURABLE + BEFORE_A_GAP),
+    Mutation("what is kept before a gap and behind it is told as one part", "Keeping._kept",
+             "if stretches and not precedes(each.come_up_to, stretches[-1].low):",
+             "if stretches:", test=DURABLE + BEFORE_A_GAP),
+    Mutation("what nobody has of a stream behind a gap is not counted", "Keeping._place_in",
+             "(last - reach(owed.parts, place)) % MODULUS", "0", test=DURABLE + BEFORE_A_GAP),
     Mutation("of a sender that is back only its last stream is sent on", "Fetching.answer",
              "for held, pace in sources:", "for held, pace in sources[:1]:",
              test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
@@ -961,7 +969,7 @@ MUTATIONS = [
              test=DURABLE
              + "test_a_stream_has_no_hole_where_only_who_came_meanwhile_is_left[True-mcast-udp]"),
     Mutation("a stream ends at the rest of a large message", "Keeping._place_in",
-             "if rests:", "if False:",
+             "if rests else place", "if False else place",
              test=DURABLE
              + "test_a_stream_goes_on_behind_a_large_message_that_was_acknowledged_in_part"
                "[mcast-udp]"),

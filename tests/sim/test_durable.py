@@ -380,6 +380,39 @@ def test_a_stream_has_no_hole_where_only_who_came_meanwhile_is_left(stack, lives
     assert play.got(a, play["D"]) == (8 if lives else 0)
 
 
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("others", ["", "E"])
+def test_what_came_before_a_gap_and_behind_it_is_fetched_from_who_has_it(stack, others):
+    """A lacks what the sender sent while it was cut off with E, which came then and has
+    no more than that. Without E, nobody has it: then the stream ends before it."""
+    play = Play(stack, names="ACD")
+    c, d = play["C"], play["D"]
+    c.offer(4, 10)
+    play.run(100)
+    play.die("D")
+    c.offer(6, 10)
+    play.run(100)
+    part(play, "A", "CE")
+    if others:
+        play.cluster.start("E")
+        play.run(1_000)
+    c.offer(3, 10)
+    play.run(100)
+    play.cluster.heal()
+    play.run(2_000)
+    assert {*play["A"].views[-1].names} == {*"AC", *others}
+    c.offer(2, 10)
+    play.run(100)
+    c.crash()
+    play.run(1_000)
+    play.come_back()
+    play.end()
+    assert (play.got(c, d), play.got(c, play["D"])) == (4, 11 if others else 6)
+    gone = play["D"].multicast.counters.num_gone_undelivered
+    assert gone == (0 if others else 5)
+    assert not play["A"].multicast.flushing.departed
+
+
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
 def test_a_view_is_not_settled_before_a_member_that_is_back_has_what_it_lacks(stack):
     """Else E would say that it has all of A's stream, and its begin is gone with A and

@@ -103,8 +103,9 @@ class Lives:
         """Return whether anybody who lives has a message of a sender. It is gone with
         the last who was there when it came."""
         others = (other for other in self.checkers.cluster.living() if other is not receiver)
-        return sender.alive or any(precedes(window.ring.low, seqno)
-                                   for window in windows_of(others, sender))
+        return sender.alive or any(
+            precedes(window.ring.low, seqno) and not precedes(window.come_up_to, seqno)
+            for window in windows_of(others, sender))
 
     def _was_awaited(self, name: str, sender: "Member", had: Seqno, history: list[View]) -> bool:
         """Return whether a name was a member or absent in all of these views, since it
@@ -207,12 +208,13 @@ class Lives:
 
 
 def windows_of(members: Iterable["Member"], sender: "Member") -> Iterator[ReceiveWindow]:
-    """Yield the window of a sender in each of these members that has it."""
+    """Yield what each of these members holds of a sender: a window for each stream."""
     for member in members:
-        window = (member.multicast.flushing.departed.get(sender.incarnation)
-                  or member.multicast.windows.get(sender.incarnation))
-        if window is not None:
-            yield window
+        layer = member.multicast
+        windows: list[ReceiveWindow] = [*layer.windows.values(),
+                                        *layer.flushing.departed.values()]
+        yield from (window for window in windows
+                    if window.stream.sender.incarnation == sender.incarnation)
 
 
 def has_gap(windows: Iterable[ReceiveWindow], place: Seqno) -> bool:

@@ -195,6 +195,6 @@ class Change:
         reports = {member: self.reports[member] for member in together}
         kept = {member: report.kept[sender] for member, report in reports.items()
                 if sender in report.kept and sender in report.digest}
-        parts = outermost(Part(member, each.low, reports[member].digest[sender], each.before)
-                          for member, each in kept.items())
+        parts = outermost(part for member, each in kept.items()
+                          for part in each.parts(member, reports[member].digest[sender]))
         return parts, next((each.name for each in kept.values() if each.name), None)

@@ -14,9 +14,9 @@ or at the LOW of the sender if it knows none. It asks for what follows like for 
 What senders sent that have departed meanwhile, it fetches from others. Who came
 meanwhile has only the end of such a stream, and another part of the group perhaps only
 the begin. So the view says what each has, and it asks for each part who has it. Of a
-sender that was cut off and back, a part goes through all its streams. It is shown the
-view first and all these messages after it: they were sent before the view, and the
-members that went together have them before it.
+sender that was cut off and back, all streams count, and those that touch are one part.
+It is shown the view first and all these messages after it: they were sent before the
+view, and the members that went together have them before it.
 
 *Finished.* A durable member may die with messages of a departed sender that its
 application has not finished. So members hold such streams until all durable members
@@ -49,21 +49,37 @@ MOST_PARTS = 16                         # of one stream
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
-class Kept(msgspec.Struct, array_like=True):
-    """The stream of another sender, as a member keeps it."""
+class Stretch(msgspec.Struct, array_like=True, frozen=True):
+    """Messages of a stream without a gap."""
 
-    low: Number                         # everything that follows is kept
-    name: Name | None = None            # of the sender, if somebody is absent
-    before: Number | None = None        # the large message of which only the rest is kept
+    low: Number                         # what follows ...
+    last: Number                        # ... up to here
+    before: Number | None = None        # the large message of which only the rest is there
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
     """Says what one member has of the stream of a departed sender."""
 
     holder: Number
-    low: Number                         # what follows ...
-    last: Number                        # ... up to here
-    before: Number | None = None        # as in Kept
+    low: Number                         # as in Stretch
+    last: Number
+    before: Number | None = None
+
+
+class Kept(msgspec.Struct, array_like=True):
+    """The stream of another sender, as a member keeps it."""
+
+    low: Number                         # everything that follows is kept
+    name: Name | None = None            # of the sender, if somebody is absent
+    before: Number | None = None        # as in Stretch
+    # Kept as well, if the sender was cut off, and sent to others until it was back.
+    before_gaps: Annotated[list[Stretch], Meta(max_length=MOST_PARTS)] = []
+
+    def parts(self, holder: int, last: Seqno) -> list[Part]:
+        """Return what `holder` has, who keeps this, and has the stream up to `last`."""
+        return [Part(holder, self.low, last, self.before),
+                *(Part(holder, each.low, earlier(each.last, last), each.before)
+                  for each in self.before_gaps)]
 
 
 class Owed(NamedTuple):
@@ -146,19 +162,22 @@ class Keeping:
         flushing = self.layer.flushing
         origins = {gone.stream.sender.incarnation for gone in flushing.departed.values()
                    if gone.is_held} | self.layer.windows.keys()
-        return {origin: self._kept(flushing.held_of(origin)) for origin in origins}
+        return {origin: self._kept(held) for origin in origins
+                if (held := [each for each in flushing.held_of(origin)
+                             if each.stream not in flushing.unsettled])}
 
     def _kept(self, held: list["ReceiveWindow"]) -> Kept:
-        """Return what we keep of a sender. What we have of its streams before counts,
-        too, as far as each goes on where the one before ends."""
-        oldest, *before = held
-        for each in before:
-            if precedes(each.come_up_to, oldest.ring.low):
-                break
-            oldest = each
-        stream = oldest.stream
-        return Kept(stream.ring.low, stream.sender.name if self.has_absent else None,
-                    stream.before_rest())
+        """Return what we keep of a sender, whose last stream comes first. Streams of
+        which each goes on where the one before ends are as good as one."""
+        stretches: list[Stretch] = []
+        for each in held:
+            last = each.stream.boundary(each.come_up_to)
+            if stretches and not precedes(each.come_up_to, stretches[-1].low):
+                last = stretches.pop().last
+            stretches.append(Stretch(each.ring.low, last, each.stream.before_rest()))
+        latest, *others = stretches
+        name = held[0].stream.sender.name if self.has_absent else None
+        return Kept(latest.low, name, latest.before, others[:MOST_PARTS])
 
     def start(self, member: int, agreed: "Agreed") -> Seqno:
         """Return after which seqno our messages are kept for a new member."""
@@ -236,11 +255,10 @@ class Keeping:
         known = self._known(owed.sender)
         if known is not None and precedes(known, place):
             place = known
-        if precedes(place, last) and next_part(owed.parts, place) is None:
+        if next_part(owed.parts, place) is None:
             rests = [part.low for part in owed.parts if part.before == place]
-            if rests:
-                return reduce(earlier, rests)
-            self.layer.counters.num_gone_undelivered += (last - place) % MODULUS
+            place = reduce(earlier, rests) if rests else place
+        self.layer.counters.num_gone_undelivered += (last - reach(owed.parts, place)) % MODULUS
         return place
 
     def note_places(self) -> None:
