@@ -9,7 +9,7 @@ from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.end_checks import check_ends
-from ringcast.sim.runs.run import Run, simulate
+from ringcast.sim.runs.run import Run
 from ringcast.sim.runs.settings import FAULTS, RATES, Settings
 
 
@@ -244,12 +244,12 @@ def test_chatter_without_need_fails_the_run():
     assert outcome.check == "quiescence" and "although nothing is owed" in outcome.sentence
 
 
-def test_who_waits_without_end_for_a_state_that_nobody_has_fails_the_run(monkeypatch):
-    monkeypatch.setattr("ringcast.protocols.membership.state.PATIENCE", 3_600_000 * MS)
-    outcome = simulate(1032, Settings(stack="nakack2-udp", members=4, crashes=8, loss=0.25,
-                                      unicast=0, messages=100, leaves=0, duration=1, threads=0,
-                                      durable=0, observers=1))
-    assert outcome.check == "liveness" and "still wait for a state" in outcome.sentence
+def test_who_waits_without_end_for_a_state_that_nobody_has_fails_the_run():
+    run = Run(plan())
+    run.cluster.at(400 * MS, lambda: setattr(
+        run.cluster["A"].members.transfer, "patient_until", 3_600_000 * MS))
+    outcome = run.outcome()
+    assert outcome.check == "liveness" and "A still wait for a state" in outcome.sentence
 
 
 def test_too_many_heartbeats_fail_the_run():

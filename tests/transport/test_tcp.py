@@ -544,8 +544,9 @@ def test_a_megabyte_waits_for_a_member_that_does_not_poll(member):
         waits = fcntl.ioctl(a.transport._links[2].socket, termios.FIONREAD, bytes(4))
         return int.from_bytes(waits, sys.byteorder)
 
-    run(b, until=lambda: unread() > 1 << 20)
-    assert not a.payloads()
+    for _ in range(2_000):                  # the system takes what it takes in b's own calls
+        b.step(200_000)
+    assert unread() > 1 << 20 and not a.payloads()
 
 
 def test_a_dialer_that_dies_after_any_byte_leaves_no_torn_datagram(member, handmade, passive):
@@ -759,7 +760,7 @@ def test_links_that_break_under_threads_lose_nothing_between_two_events(member, 
     threads = [threading.Thread(target=send, args=(which,)) for which in range(2)]
     for thread in threads:
         thread.start()
-    for _ in range(60):
+    for _ in range(30):
         had = len(b.log)
         run(a, b, until=lambda: a.count("links") and b.count("links")
             and len(b.log) > had + 20)    # noqa: B023
@@ -776,7 +777,7 @@ def test_links_that_break_under_threads_lose_nothing_between_two_events(member, 
             which, number = struct.unpack_from("<BI", what)
             assert expected.get(which) in (None, number)
             expected[which] = number + 1
-    assert len(b.events()) > 30
+    assert len(b.events()) > 20
 
 
 def test_descriptors_and_memory_are_flat_after_many_new_links(member, impatient):
