@@ -37,6 +37,16 @@ def test_seqnos_go_on_and_the_end_is_told():
             receiver.end_of(receiver.address, 0.05)
 
 
+def test_answers_hold_although_somebody_comes_then_who_has_not_answered(monkeypatch):
+    with Channel(new_group(), stack="inproc") as channel:
+        asking = channel._asking.finished_of(4711, 30.0)
+        wait_for(next(asking).ready)
+        monkeypatch.setattr(channel._endpoint.ends, "answers", lambda incarnation: None)
+        with pytest.raises(StopIteration) as end:
+            asking.send(True)
+        assert end.value.value == {}
+
+
 @pytest.mark.parametrize("wrong", [Succession(0), Succession(5), Succession(1 << 63, -1),
                                    Succession((1 << 63) + TURNS)])
 def test_an_impossible_succession_is_refused(wrong):

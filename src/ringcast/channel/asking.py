@@ -28,14 +28,18 @@ class Asking:
         if driver.endpoint.view is None:
             raise ClosedError("this channel is not connected, so nobody can answer; call connect() "
                               "first")
+        found: Found | None = None
+
+        def is_answered() -> bool:
+            nonlocal found              # for a member that comes now has not answered
+            found = driver.read(partial(self._found, incarnation))
+            return found is not None
+
         driver.run_in_turn(partial(ends.ask, incarnation))
         driver.request_turn()
         try:
-            answers = partial(driver.read, partial(ends.answers, incarnation))
-            yield from self._state.settling(deadline_after(seconds),
-                                            lambda: answers() is not None)
+            yield from self._state.settling(deadline_after(seconds), is_answered)
             self._state.check_open()
-            found = driver.read(partial(self._found, incarnation))
         finally:
             ends.stop_asking(incarnation)
         if found is None:
