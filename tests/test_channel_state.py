@@ -48,9 +48,11 @@ def replicas(request):
     made = []
 
     def make(*names, stack="inproc", **options):
-        """Make replicas; the first is the oldest member."""
+        """Make replicas; the first is the oldest member. None forms a group of its own
+        if the others are slow to answer."""
         for name in names:
-            made.append(Replica(request.node.name, name, stack, **options))
+            made.append(Replica(request.node.name, name, stack, min_members=len(made) + 1,
+                                **options))
             made[-1].channel.connect()
         return made[-len(names):]
     yield make
@@ -149,7 +151,7 @@ def test_on_state_is_called_again_when_the_giver_is_gone(replicas):
             lost.append(str(error))
             raise
     first.channel._callbacks.state_calls._on_state_request = endless
-    new = [Replica(first.channel.group, "new", "inproc", on_state=on_state)]
+    new = [Replica(first.channel.group, "new", "inproc", on_state=on_state, min_members=3)]
     joining = threading.Thread(target=new[0].channel.connect)
     joining.start()
     try:
@@ -167,7 +169,7 @@ def test_a_member_that_cannot_use_its_state_closes(replicas, caplog):
         raise ValueError("I cannot read this")
     replicas("old")
     new = Channel("test_a_member_that_cannot_use_its_state_closes", stack="inproc",
-                  on_message=lambda batch: None, on_state=fail)
+                  on_message=lambda batch: None, on_state=fail, min_members=2)
     with pytest.raises(ClosedError, match="on_state failed"):
         new.connect()
     assert "I cannot read this" in caplog.text
@@ -183,7 +185,7 @@ def test_an_application_that_takes_only_some_chunks_gets_the_messages_all_the_sa
 def test_on_state_is_allowed_for_an_application_that_iterates(replicas):
     old, = replicas("old")
     states = []
-    with Channel(old.channel.group, stack="inproc", on_state=states.extend) as new:
+    with Channel(old.channel.group, stack="inproc", on_state=states.extend, min_members=2) as new:
         assert len(states) == 1
         old.channel.send(b"after")
         assert next(iter(new)).payload == b"after"
@@ -220,7 +222,7 @@ def test_an_application_that_goes_on_when_its_state_does_not_come_does_not_keep_
 
     replicas("A", on_state_request=endless)
     b = Replica("test_an_application_that_goes_on_when_its_state_does_not_come_does_not_keep_close",
-                "B", "inproc", on_state=catch)
+                "B", "inproc", on_state=catch, min_members=2)
     connecting = threading.Thread(target=lambda: pytest.raises(ClosedError, b.channel.connect, 30),
                                   daemon=True)
     connecting.start()
