@@ -98,9 +98,9 @@ def test_an_observer_keeps_what_an_absent_member_lacks(stack):
     assert play.got(a, play["D"]) == 20
 
 
-def play_with_an_absent_member(stack):
+def play_with_an_absent_member(stack, names="ABCD"):
     """D has 4 messages of C when it dies. C has sent 6 more since then."""
-    play = Play(stack, names="ABCD")
+    play = Play(stack, names=names)
     c, d = play["C"], play["D"]
     c.offer(4, 10)
     play.run(100)
@@ -385,13 +385,7 @@ def test_a_stream_has_no_hole_where_only_who_came_meanwhile_is_left(stack, lives
 def test_what_came_before_a_gap_and_behind_it_is_fetched_from_who_has_it(stack, others):
     """A lacks what the sender sent while it was cut off with E, which came then and has
     no more than that. Without E, nobody has it: then the stream ends before it."""
-    play = Play(stack, names="ACD")
-    c, d = play["C"], play["D"]
-    c.offer(4, 10)
-    play.run(100)
-    play.die("D")
-    c.offer(6, 10)
-    play.run(100)
+    play, c, d = play_with_an_absent_member(stack, "ACD")
     part(play, "A", "CE")
     if others:
         play.cluster.start("E")
