@@ -151,7 +151,7 @@ def test_on_state_is_called_again_when_the_giver_is_gone(replicas):
             lost.append(str(error))
             raise
     first.channel._callbacks.state_calls._on_state_request = endless
-    new = [Replica(first.channel.group, "new", "inproc", on_state=on_state, min_members=3)]
+    new = [Replica(first.channel.group, "new", "inproc", on_state=on_state, min_members=2)]
     joining = threading.Thread(target=new[0].channel.connect)
     joining.start()
     try:
