@@ -2,10 +2,10 @@
 a test of the layer, where that is much quicker.
 
 A mutation names a function by its qualified name ("Mcast.purge"), whichever file of
-the package it is in; a class may stand for a function. It replaces `old`, which occurs
-there once, by `new`; any white space stands for any other. These are mistakes that
-somebody could make: the texts' own slips, what an earlier version did, a line
-forgotten, a comparison turned round.
+the package or of the compiled core it is in; a class may stand for a function. It
+replaces `old`, which occurs there once, by `new`; any white space stands for any
+other. These are mistakes that somebody could make: the texts' own slips, what an
+earlier version did, a line forgotten, a comparison turned round.
 
     python tests/mutations/protocol.py          # all: simulate seeds until one fails, list them
     python tests/mutations/protocol.py purge    # those whose name, or whose function, has this word
@@ -18,13 +18,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "ringcast"
+CORE = ROOT / "ext" / "ringcast" / "_core"
+# The first line of a function or a class in a source of the core.
+COMPILED = re.compile(r"(|    )(?:cdef|cpdef|def) (?:class (\w+)|[^(=]*?(\w+)\()")
 SEEDS = 200                             # of each kind that a mutation may survive at most
 
 HUNT = """
@@ -1019,13 +1022,10 @@ MUTATIONS = [
              "self.group, self._checked", "self.group, datagram[2] == 2",
              test=THREATS
              + "test_a_datagram_without_a_check_is_read_only_where_a_seal_is_its_check"),
-    Mutation("open what is not sealed", "Seal._open_one",
-             "            self.counters.datagrams_unsealed += 1\n            return None\n"
-             "        if channel == HELLO",
-             "            self.counters.datagrams_unsealed += 1\n            return datagram\n"
-             "        if channel == HELLO",
+    Mutation("open what is not sealed", "SealCore.open_one",
+             "return None\n        sender =", "return datagram\n        sender =",
              test=THREATS + "test_what_is_not_sealed_does_not_come_in"),
-    Mutation("open what was altered", "Seal._open_one",
+    Mutation("open what was altered", "SealCore.open_one",
              "except InvalidTag:\n            self.counters.datagrams_unopened += 1\n"
              "            return None",
              "except InvalidTag:\n            return opened.toreadonly()",
@@ -1048,30 +1048,30 @@ MUTATIONS = [
              "Epoch(cipher, hello.numbers)", "Epoch(cipher, [0, 0, 0, 0])",
              test=THREATS + "test_what_was_said_before_a_member_started_does_not_open_there"),
     Mutation("open a datagram twice", "ReplayWindow.is_new",
-             " and not self.seen >> behind & 1", "",
+             " and not self.seen[at(number)] & bit(number)", "",
              test=THREATS + "test_ten_thousand_recorded_datagrams_change_nothing"),
-    Mutation("open again what a stranger says again", "Seal._open_one",
-             "if not window.is_new(number & COUNT):", "if False:",
+    Mutation("open again what a stranger says again", "SealCore.open_one",
+             "if not window.is_new(header.number & COUNT):", "if False:",
              test=FUZZ + "test_what_comes_without_the_key_is_counted_and_does_nothing"),
     Mutation("who has the key of a view has a place in it", "ViewSeal.sender",
              "if found is None and sender in self.members:", "if found is None:",
              test=FUZZ + "test_what_a_member_says_under_the_seal_breaks_no_promise[mcast-udp]"),
-    Mutation("remember numbers of what has not opened", "Seal._open_one",
-             "if not window.is_new(number & COUNT):",
-             "if not window.is_new(number & COUNT) or window.note(number & COUNT):",
+    Mutation("remember numbers of what has not opened", "SealCore.open_one",
+             "if not window.is_new(header.number & COUNT):",
+             "if window.is_new(header.number & COUNT):\n"
+             "            window.note(header.number & COUNT)\n        else:",
              test=SEAL + "test_a_number_that_somebody_has_forged_is_not_remembered"),
     Mutation("open what is older than the window", "ReplayWindow.is_new",
-             "(behind < SIZE and not self.seen >> behind & 1)", "not self.seen >> behind & 1",
+             "self.highest - number < WINDOW and", "",
              test=SEAL + "test_the_window_remembers_so_many_numbers_and_no_more"),
     Mutation("one window for all channels", "Epoch.__init__",
-             "dict(zip(CHANNELS, map(ReplayWindow, floors), strict=True))",
-             "dict.fromkeys(CHANNELS, ReplayWindow(min(floors)))",
+             "tuple(map(ReplayWindow, floors))", "(ReplayWindow(min(floors)),) * CHANNELS",
              test=SEAL + "test_each_channel_counts_for_itself_so_that_one_may_wait_behind_another"),
-    Mutation("leave what is hurried among messages", "Seal._seal_one",
+    Mutation("leave what is hurried among messages", "SealCore.seal_one",
              "HURRIED if kind in self.hurried else", "",
              test=SEAL + "test_the_clear_header_tells_what_has_a_connection_of_its_own"),
-    Mutation("take the nonce from the number alone", "Seal._seal_one",
-             "nonce(channel, number)", "nonce(0, number)",
+    Mutation("take the nonce from the number alone", "nonce",
+             "memcpy(raw, &channel, 4)", "memset(raw, 0, 4)",
              test=THREATS + "test_in_a_thousand_starts_no_key_meets_a_number_twice"),
     Mutation("make keys without the salt of the process", "Keys.cipher",
              "_SENDER.pack(salt, sender, epoch)", "_SENDER.pack(bytes(16), sender, epoch)",
@@ -1083,7 +1083,8 @@ MUTATIONS = [
     Mutation("make keys without the group", "Keys.__init__", "{cipher} {group}", "{cipher}",
              test=THREATS + "test_another_secret_group_or_cipher_opens_nothing_and_does_not_join"
              "[group]"),
-    Mutation("seal with one key for ever", "Seal._seal_one", "count >= MOST_SEALED", "False",
+    Mutation("seal with one key for ever", "SealCore.seal_one",
+             "count >= self.most_sealed", "False",
              test=SEAL
              + "test_after_so_many_datagrams_a_new_key_seals_and_the_old_one_opens_for_a_while"),
     Mutation("begin epochs without end", "Seal._begin_epoch",
@@ -1093,11 +1094,12 @@ MUTATIONS = [
              "under.cipher = self.keys.cipher(self.salt, self.member, under.epoch, under.root)",
              "pass",
              test=THREATS + "test_in_a_thousand_starts_no_key_meets_a_number_twice"),
-    Mutation("leave the header out of what is authenticated", "Seal._seal_one",
-             "datagram, header, sealed", "datagram, None, sealed",
+    Mutation("leave the header out of what is authenticated", "SealCore.seal_one",
+             "clear(&header)", "None",
              test=SEAL + "test_what_one_seals_the_other_opens"),
-    Mutation("seal in another one's name", "Seal._open_one",
-             "opened[_SENDER] != datagram[_SENDER]", "False",
+    Mutation("seal in another one's name", "SealCore.open_one",
+             "size < SENDER + 8 or memcmp(raw_of(opened) + SENDER, &header.sender, 8) != 0",
+             "False",
              test=THREATS + "test_no_member_seals_in_another_ones_name"),
     Mutation("keep the challenge that a forgotten member has answered", "Seal._learn",
              "self._draw_challenge()", "pass",
@@ -1107,11 +1109,11 @@ MUTATIONS = [
     Mutation("ask strangers at once", "Seal.hellos",
              "self._strangers and now >= self._ask_after", "self._strangers",
              test=SEAL + "test_who_sends_garbage_in_many_names_is_asked_rarely"),
-    Mutation("derive the key of a forged epoch each time", "Seal._epoch_of",
+    Mutation("derive the key of a forged epoch each time", "Seal._begin_opening",
              "known.epochs[epoch] = under", "pass",
              test=SEAL + "test_the_next_epoch_is_made_once_however_often_somebody_forges_it"),
-    Mutation("ask everybody for a stranger that has no number", "Seal._open_one",
-             "or sender == EVERYONE", "",
+    Mutation("ask everybody for a stranger that has no number", "SealCore.open_one",
+             "or header.sender == EVERYONE", "",
              test=SEAL + "test_a_sender_that_would_be_everybody_is_dropped"),
     Mutation("forget members of the view for others", "Seal._first_to_go",
              "sender not in self._members", "True",
@@ -1134,10 +1136,9 @@ MUTATIONS = [
     Mutation("seal from two threads at once", "SealedTransport.put",
              "with self._sealing:", "if True:",
              test=THREATS + "test_threads_that_send_at_once_never_use_a_number_twice"),
-    Mutation("ask who somebody is that has said something without a seal", "Seal._open_one",
-             "sender == EVERYONE:\n            self.counters.datagrams_unsealed += 1",
-             "sender == EVERYONE:\n            self.counters.datagrams_unsealed += 1\n"
-             "            self._strangers[sender] = None",
+    Mutation("ask who somebody is that has said something without a seal", "SealCore.open_one",
+             "return None\n        sender =",
+             "self._note_stranger(header.sender)\n            return None\n        sender =",
              test=THREATS + "test_who_seeks_without_a_seal_is_not_even_asked_who_it_is"),
     Mutation("say that there is a view to each that seeks", "Meeting.present",
              "self.told.allows(now) if taken is None", "True if taken is None",
@@ -1279,7 +1280,7 @@ MUTATIONS = [
     Mutation("no new key when somebody has gone", "Keyring.make",
              'view_id.to_bytes(8, "little"))', 'b"")',
              test=FORMER + "test_who_was_excluded_reads_nothing_of_the_next_views"),
-    Mutation("the key of a former view opens for ever", "Seal._open_one",
+    Mutation("the key of a former view opens for ever", "SealCore.open_one",
              "view is None or now >= view.until", "view is None",
              test=KEYS + "test_a_key_that_was_replaced_seals_nothing_and_opens_for_a_moment"),
     Mutation("the key of a former view opens no more at once", "Seal.rekey", "now + OLD_KEY", "now",
@@ -1327,8 +1328,8 @@ MUTATIONS = [
     Mutation("a joiner installs a view in which it has another name", "Membership._install",
              "| {self.local.incarnation: self.local.name}", "",
              test=HOSTILE + "test_no_joiner_installs_a_view_in_which_it_has_another_name"),
-    Mutation("what belongs to a view opens without one", "Seal._open_one",
-             "not tag and opened[KIND] not in self.outside", "False",
+    Mutation("what belongs to a view opens without one", "SealCore.open_one",
+             "not tag and kind_of(opened) not in self.outside", "False",
              test=KEYS + "test_without_a_view_only_what_needs_none_opens"),
     Mutation("parts of what belongs to a view go outside", "Parts._cut_packet",
              "PART if self.stack.kind(packet.kind).outside else VIEW_PART", "PART",
@@ -1422,6 +1423,9 @@ def places() -> dict[str, list[Place]]:
         for name, node in definitions(ast.parse(path.read_text())):
             first = min([node.lineno] + [decorator.lineno for decorator in node.decorator_list])
             found.setdefault(name, []).append(Place(path, first, node.end_lineno or first))
+    for path in sorted(CORE.glob("*.pyx")):
+        for name, first, last in compiled_definitions(path.read_text().splitlines()):
+            found.setdefault(name, []).append(Place(path, first, last))
     return found
 
 
@@ -1434,6 +1438,19 @@ def definitions(
             yield prefix + node.name, node
         if isinstance(node, ast.ClassDef):
             yield from definitions(node, f"{prefix}{node.name}.")
+
+
+def compiled_definitions(lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """Yield the functions and classes of a source of the core, and the methods of its
+    classes: each up to the next line that stands no deeper."""
+    scope = ""
+    for first, line in enumerate(lines):
+        if head := COMPILED.match(line):
+            depth = len(head[1])
+            last = next((at for at in range(first + 1, len(lines))
+                         if lines[at] and not lines[at].startswith(" " * (depth + 1))), len(lines))
+            scope = scope if depth else f"{head[2]}." if head[2] else ""
+            yield head[2] or scope + head[3], first + 1, last
 
 
 def mutate(mutation: Mutation) -> tuple[Path, str]:
@@ -1457,6 +1474,25 @@ def mutate(mutation: Mutation) -> tuple[Path, str]:
     return place.path, "".join(lines)
 
 
+def build(path: Path, text: str, target: Path) -> None:
+    """Build one source of the core, with this text, into the folder `target`."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, root)
+        shutil.copytree(ROOT / "ext", root / "ext", ignore=shutil.ignore_patterns("*.c", "*.pyx"))
+        (root / path.relative_to(ROOT)).write_text(text)
+        made = root / "made"
+        run = subprocess.run([sys.executable, "setup.py", "--quiet", "build_ext", "-b", made],
+                             cwd=root, env=os.environ | {"RINGCAST_BUILD": "debug"},
+                             capture_output=True, text=True)
+        if run.returncode:
+            raise RuntimeError(f"{path.name} could not be built\n{run.stdout}{run.stderr}")
+        for library in made.rglob("*.so"):
+            (target / library.name).unlink()
+            shutil.copy(library, target)
+
+
 def hunt(mutation: Mutation) -> str:
     """Return how the mutation was caught, or "" if it survived."""
     path, text = mutate(mutation)
@@ -1465,7 +1501,10 @@ def hunt(mutation: Mutation) -> str:
         shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         for library in (PACKAGE / "_core").glob("*.so"):
             (copy / "_core" / library.name).symlink_to(library)
-        (copy / path.relative_to(PACKAGE)).write_text(text)
+        if path.suffix == ".pyx":
+            build(path, text, copy / "_core")
+        else:
+            (copy / path.relative_to(PACKAGE)).write_text(text)
         command = [sys.executable, "-c", HUNT % (SEEDS, mutation.draws)]
         if mutation.test:           # with few plugins: to load them takes longer than most tests
             command = [sys.executable, "-m", "pytest", "-q", "-x", "-o", "addopts=", "-p",

@@ -14,7 +14,10 @@ EACH = pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutat
 def test_applies(mutation):
     """It is still a change of the program, and the result is still one."""
     path, text = mutate(mutation)
-    assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(path.read_text()))
+    if path.suffix == ".pyx":                   # who hunts it builds it
+        assert text != path.read_text()
+    else:
+        assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(path.read_text()))
 
 
 @pytest.mark.parametrize("mutation", [

@@ -33,7 +33,7 @@ def state(seal):
     """All that a member remembers of others."""
     return copy.deepcopy((seal.challenge, seal._answers, seal._asked, {
         sender: (known.salt, known.number, {
-            number: [(window.highest, window.seen) for window in epoch.windows.values()]
+            number: [[*map(window.is_new, range(window.highest + 1))] for window in epoch.windows]
             for number, epoch in known.epochs.items()})
         for senders in (seal.senders, *(view.senders for view in seal._views.values()))
         for sender, known in senders.items()}))
@@ -264,7 +264,7 @@ def test_recorded_hellos_do_not_bring_a_dead_process_back():
 
 def test_in_a_thousand_starts_no_key_meets_a_number_twice(monkeypatch):
     """Also if a process continues an incarnation, and in many epochs."""
-    monkeypatch.setattr(sealing, "MOST_SEALED", 3)
+    monkeypatch.setattr(sealing.Seal, "most_sealed", 3)
     used = set()
 
     class Noted:

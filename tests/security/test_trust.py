@@ -14,6 +14,7 @@ from test_threats import flipped, sealed_by
 from trusting_members import Trusting, key_of, private, trusting
 
 from ringcast._core import wire
+from ringcast._core.seal import nonce
 from ringcast.config import MIN_DATAGRAM, PROOF_SIZE
 from ringcast.protocols.membership.coordinator import MEETING
 from ringcast.protocols.membership.messages import (
@@ -28,7 +29,7 @@ from ringcast.protocols.membership.messages import (
 from ringcast.protocols.security import hello, identity as identities, seal as seals
 from ringcast.protocols.security.hello import MOST_ASKED, MOST_SIGNED_ANSWERS
 from ringcast.protocols.security.identity import Identity, may_use
-from ringcast.protocols.security.seal import CONTROL, HEADER, HEADER_SIZE, MAGIC, VERSION, nonce
+from ringcast.protocols.security.seal import CONTROL, HEADER, HEADER_SIZE, MAGIC, VERSION
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.pretender import Pretender

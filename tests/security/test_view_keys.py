@@ -341,7 +341,7 @@ def test_a_member_whose_number_somebody_proves_is_asked_when_it_speaks_in_its_vi
 
 
 def test_in_a_view_whole_epochs_may_be_missed(monkeypatch):
-    monkeypatch.setattr(sealing, "MOST_SEALED", 10)
+    monkeypatch.setattr(sealing.Seal, "most_sealed", 10)
     a, b = peers()
     for _ in range(45):
         last = a.say(b"x")

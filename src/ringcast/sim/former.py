@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cryptography.exceptions import InvalidTag
 
 from ringcast._core import wire
+from ringcast._core.seal import nonce
 from ringcast.protocols.membership.coordinator import MAKER
 from ringcast.protocols.membership.messages import PREPARE, Prepare
 from ringcast.protocols.membership.sense import COUNTER
@@ -28,7 +29,6 @@ from ringcast.protocols.security.seal import (
     OLD_KEY,
     VERSION,
     ViewSeal,
-    nonce,
 )
 from ringcast.sim.network import MS
 from ringcast.stack import HeldKeys, Instant

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ringcast._core import wire
+from ringcast._core.seal import nonce
 from ringcast.kinds import Kind
 from ringcast.protocols.membership.messages import ALIVE, SEEK, Alive, Seek
 from ringcast.protocols.security.identity import Identity
 from ringcast.protocols.security.keyring import ENTROPY, Keyring
-from ringcast.protocols.security.seal import CONTROL, HEADER, MAGIC, VERSION, Seal, nonce
+from ringcast.protocols.security.seal import CONTROL, HEADER, MAGIC, VERSION, Seal
 from ringcast.sim.network import MS
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ what does not open is dropped before anybody reads it.
     keys.py         the keys that a group's secret becomes
     identity.py     keys that are trusted instead of a secret, or beside it
     hello.py        HELLO, by which members prove that they are there now
-    replay.py       no datagram is opened twice
-    seal.py         sealing and opening
+    seal.py         sealing and opening; what each datagram needs is in _core/seal.pyx
     keyring.py      the keys of views
 """

@@ -40,13 +40,13 @@ others.
 A state machine like every layer: time, keys and randomness come in.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
 import msgspec
-from cryptography.exceptions import InvalidTag
 
+from ringcast._core.seal import MAGIC, VERSION, Epoch, SealCore
 from ringcast.address import EVERYONE
 from ringcast.config import BULK_CHANNEL, HURRIED_CHANNEL, IDENTITY_SIZE, SEAL
 from ringcast.protocols.allowance import Allowance
@@ -61,16 +61,12 @@ from ringcast.protocols.security.hello import (
 )
 from ringcast.protocols.security.identity import Proved, Trusted
 from ringcast.protocols.security.keys import SALT_SIZE, TAG_SIZE, Cipher, Keys, derive
-from ringcast.protocols.security.replay import ReplayWindow
 from ringcast.stack import HeldKeys
 from ringcast.status import SealStatus
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from ringcast.protocols.security.keyring import Keyring
 
-MAGIC, VERSION = 0x5352, 1
 HELLO, CONTROL, BULK, SINGLE, HURRIED = 0, 1, BULK_CHANNEL, 3, HURRIED_CHANNEL  # channels
 CHANNELS = (CONTROL, BULK, SINGLE, HURRIED)
 KIND = 3                                # offset of the kind in a datagram that is not sealed yet
@@ -79,8 +75,6 @@ HEADER = Struct("<HBBIQQ")
 HEADER_SIZE = HEADER.size
 OVERHEAD = SEAL                         # bytes by which a sealed datagram is longer
 assert OVERHEAD == HEADER_SIZE + TAG_SIZE
-nonce = Struct("<IQ").pack             # of a channel and a number
-_SENDER = slice(8, 16)                  # of a datagram: the sender, sealed or not
 
 MOST_SEALED = 1 << 22                   # datagrams of one channel in one epoch
 LAST_EPOCH = (1 << 32) - 1
@@ -91,24 +85,10 @@ MOST_VIEWS = 64                         # whose keys open
 MOST_SENDERS = 1024                     # that have answered, and are remembered
 ENTROPY = SALT_SIZE + 32                # random bytes that a Seal needs
 
-SEALED_AT_ONCE = 256 << 10              # bytes
-ARENA = 1 << 20                         # bytes
-Packet = tuple[int, memoryview]
-
 PAUSE = 10_000_000                      # nanoseconds between two times of asking strangers ...
 LONG_PAUSE = 250_000_000                # ... and after everybody was asked
 BURST = 512                             # HELLOs answered at once, and then one ...
 REFILL = 2_000_000                      # ... in so many nanoseconds
-
-
-class Epoch:
-    """The key of one sender in one epoch, and what came under it."""
-
-    __slots__ = ("cipher", "windows")
-
-    def __init__(self, cipher: Cipher, floors: Sequence[int]) -> None:
-        self.cipher = cipher
-        self.windows = dict(zip(CHANNELS, map(ReplayWindow, floors), strict=True))
 
 
 class Sender:
@@ -162,28 +142,14 @@ class ViewSeal:
         return found if found is not None and found.salt == salt else None
 
 
-class Arena:
-    """Memory that is used again and again. A new object of 60 KB for each datagram
-    costs more than to encrypt it: the pages of freed memory go back to the system."""
-
-    def __init__(self) -> None:
-        self._memory = memoryview(bytearray(ARENA))
-
-    def take(self, begin: int, size: int) -> memoryview:
-        """Return `size` bytes behind those that are in use, the first `begin`."""
-        end = begin + size
-        if end <= ARENA:
-            return self._memory[begin:end]
-        return memoryview(bytearray(size))
-
-
-class Seal:
+class Seal(SealCore):
     """Seals what `member` sends, and opens what comes to it.
 
     `entropy` are ENTROPY random bytes that no other process has. `bulk` are the kinds
     of datagrams that carry messages, `hurried` those that pass them, and `outside`
     those that need no view. `keyring` has our identity, in a group that trusts keys.
 
+    `seal` and `open` are in _core/seal.pyx, with all that is done for each datagram.
     One thread at a time calls `seal`, and one everything else; the two may be at work
     at once. But nobody may call `seal` during `hellos`, `rekey`, `retrust` and
     `end_old`; `rekey` may be called by any thread.
@@ -193,22 +159,16 @@ class Seal:
                  hurried: Collection[int] = (), outside: Collection[int] = (),
                  keyring: "Keyring | None" = None) -> None:
         assert len(entropy) == ENTROPY
-        self.keys, self.member, self.bulk = keys, member, bulk
-        self.hurried, self.outside = hurried, outside
-        self.keyring = keyring
+        super().__init__(member, SealStatus(), bulk, hurried, outside)
+        self.keys, self.keyring = keys, keyring
         self.identity = keyring.identity if keyring is not None else None
         self.salt, self._entropy = entropy[:SALT_SIZE], entropy[SALT_SIZE:]
-        self.counters = SealStatus()
-        self._outgoing, self._incoming = Arena(), Arena()
         self._drawn, self._draws = b"", 0               # what makes our root, where we have one
         root = self._draw_root() if self.identity is not None else None
         self._without_view = Outgoing(keys.cipher(self.salt, member, 0, root), root)
-        self._in_view: Outgoing | None = None           # if we have a view with a key
         self._views: dict[int, ViewSeal] = {}           # whose keys open, by id
-        self._by_tag: dict[int, ViewSeal] = {}
         self._members: Collection[int] = ()             # of the view, as long as it is present
         self.old_until = FOREVER                       # when the first key of them opens no more
-        self.senders: dict[int, Sender] = {}            # the first that answered first
         self._challenges = 0                            # drawn so far
         self._draw_challenge()
         self._asked: dict[int, None] = {EVERYONE: None}     # to be asked at once
@@ -227,39 +187,7 @@ class Seal:
 
     # ---------------------------------------------------------------------------------- sealing
 
-    def seal(self, packets: "Sequence[tuple[int, Buffer]]") -> "Iterator[list[Packet]]":
-        """Yield the packets with sealed datagrams, a few at a time: views of memory
-        that is used again for the next few."""
-        few: list[Packet] = []
-        used = 0
-        for dest, datagram in packets:
-            data = memoryview(datagram)
-            size = data.nbytes + OVERHEAD
-            if used + size > SEALED_AT_ONCE and few:
-                yield few
-                few, used = [], 0
-            view = self._outgoing.take(used, size)
-            self._seal_one(dest, data, view)
-            few.append((dest, view))
-            used += size
-        if few:
-            yield few
-
-    def _seal_one(self, dest: int, datagram: memoryview, sealed: memoryview) -> None:
-        """Write a datagram into the memory for the sealed one."""
-        kind = datagram[KIND]
-        channel = (HURRIED if kind in self.hurried else SINGLE if dest != EVERYONE
-                   else BULK if kind in self.bulk else CONTROL)
-        under = self._without_view
-        if self._in_view is not None and kind not in self.outside:
-            under = self._in_view
-        count = under.numbers[channel] = under.numbers[channel] + 1
-        number = under.tag | count
-        header = HEADER.pack(MAGIC, VERSION, channel, under.epoch, self.member, number)
-        sealed[:HEADER_SIZE] = header
-        under.cipher.encrypt_into(nonce(channel, number), datagram, header, sealed[HEADER_SIZE:])
-        if count >= MOST_SEALED:                # above it, if the last one could not be sealed
-            self._begin_epoch(under)
+    most_sealed = MOST_SEALED           # with one key, in each channel
 
     def _begin_epoch(self, under: Outgoing) -> None:
         """Take a new key, and number datagrams from 1 again."""
@@ -302,77 +230,22 @@ class Seal:
 
     # ---------------------------------------------------------------------------------- opening
 
-    def open(self, datagrams: "Sequence[Buffer]", now: int) -> list[memoryview]:
-        """Return what is in the datagrams that open: views that are valid until the
-        next call. Call `hellos` afterwards."""
-        opened: list[memoryview] = []
-        used, self.was_asked = 0, False
-        for datagram in datagrams:
-            view = self._open_one(memoryview(datagram), used, now)
-            if view is not None:
-                opened.append(view)
-                used += len(view)
-        return opened
-
-    def _open_one(self, datagram: memoryview, used: int, now: int) -> memoryview | None:
-        if len(datagram) < OVERHEAD:
-            self.counters.datagrams_unsealed += 1
-            return None
-        magic, version, channel, epoch, sender, number = HEADER.unpack_from(datagram)
-        if magic != MAGIC or version != VERSION or channel > HURRIED or sender == EVERYONE:
-            self.counters.datagrams_unsealed += 1
-            return None
-        if channel == HELLO:
-            self._on_hello(bytes(datagram), sender, epoch, now)
-            return None
-        known, tag, view = self.senders.get(sender), number & ~COUNT, None
-        if known is not None and tag:
-            view = self._by_tag.get(tag)
-            if view is None or now >= view.until:
-                self.counters.datagrams_of_other_views += 1
-                return None
-            known = view.sender(sender, known.salt)
-        under = None if known is None else self._epoch_of(known, sender, epoch)
-        if known is None or under is None:
-            self.counters.datagrams_of_strangers += 1
-            if sender != self.member and len(self._strangers) <= MOST_ASKED:
-                self._strangers[sender] = None
-            return None
-        window = under.windows[channel]
-        if not window.is_new(number & COUNT):
-            self.counters.datagrams_replayed += 1
-            return None
-        opened = self._incoming.take(used, len(datagram) - OVERHEAD)
-        try:
-            under.cipher.decrypt_into(nonce(channel, number), datagram[HEADER_SIZE:],
-                                      datagram[:HEADER_SIZE], opened)
-        except InvalidTag:
-            self.counters.datagrams_unopened += 1
-            return None
-        if opened[_SENDER] != datagram[_SENDER]:
-            self.counters.datagrams_unopened += 1
-            return None
-        if not tag and opened[KIND] not in self.outside:
-            self.counters.datagrams_of_other_views += 1
-            return None
-        window.note(number & COUNT)
-        if epoch > known.number:
-            known.begin(epoch, under)
-            if view is not None:
-                view.senders[sender] = known
-        return opened.toreadonly()
-
-    def _epoch_of(self, known: Sender, sender: int, epoch: int) -> Epoch | None:
-        """Return the key of a sender's epoch; None if it is neither the present one,
-        nor next to it. In a view it may be any later one, since no HELLO tells it."""
-        under = known.epochs.get(epoch)
+    def _begin_opening(self, known: Sender, sender: int, epoch: int) -> Epoch | None:
+        """Return the key of an epoch of a sender that it has not begun yet for us; None
+        if it is not the next one. In a view it may be any later one, since no HELLO
+        tells it."""
         is_next = epoch == known.number + 1
-        if under is None and (is_next or (known.is_in_view and epoch > known.number)):
-            under = Epoch(self.keys.cipher(known.salt, sender, epoch, known.root),
-                          [0] * len(CHANNELS))
-            if is_next:
-                known.epochs[epoch] = under     # lest somebody makes us derive it again and again
+        if not is_next and not (known.is_in_view and epoch > known.number):
+            return None
+        under = Epoch(self.keys.cipher(known.salt, sender, epoch, known.root), [0] * len(CHANNELS))
+        if is_next:
+            known.epochs[epoch] = under     # lest somebody makes us derive it again and again
         return under
+
+    def _note_stranger(self, sender: int) -> None:
+        """Ask soon who somebody is that has not answered, and sends."""
+        if sender != self.member and len(self._strangers) <= MOST_ASKED:
+            self._strangers[sender] = None
 
     # ----------------------------------------------------------------------------------- HELLO
 
