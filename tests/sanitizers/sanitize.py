@@ -20,7 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TESTS = ["tests/core", "tests/conformance", "tests/protocols", "tests/test_aio.py",
-         "tests/test_channel.py", "tests/transport"]
+         "tests/security/test_seal.py", "tests/security/test_threats.py", "tests/test_channel.py",
+         "tests/transport"]
 NOT_HERE = "tests/core/test_stubs.py"           # runs mypy, not our code
 VARIANTS = runpy.run_path(str(ROOT / "setup.py"), run_name="variants")["VARIANTS"]
 
