@@ -57,23 +57,28 @@ class WindowCheckers:
         room = MOST_ROOM * (1 if layer.observing is None else OBSERVERS_ROOM // ROOM)
         most_received = max(room * config.max_bytes, MAX_DATAGRAM)
         self.check_window(member, "a window", layer.send_window.ring, most)
-        for window in layer.windows.values():
-            finished = window.stream.finished
-            if precedes(finished, window.ring.low):
-                self.violated("window", f"{member.name} gave up what it has of "
-                                        f"{window.stream.sender} up to {window.ring.low}; its "
-                                        f"application has finished what is up to {finished}")
-            self.check_window(member, "a window", window.ring,
-                              min(window.ring.max_bytes, most_received) + MAX_DATAGRAM)
+        most_received += MAX_DATAGRAM
+        for window in layer.windows.values():           # of 10 members, after each of their turns
+            stream = window.stream
+            ring, finished = stream.ring, stream.finished
+            if finished != ring.low and precedes(finished, ring.low):
+                self.violated("window", f"{member.name} gave up what it has of {stream.sender} up "
+                                        f"to {ring.low}; its application has finished what is up "
+                                        f"to {finished}")
+            most = ring.max_bytes + MAX_DATAGRAM
+            self.check_window(member, "a window", ring,
+                              most if most < most_received else most_received)
 
     def check_window(self, member: "Member", what: str, ring: "Window", most: int) -> None:
         """Check that the pointers are in order, within the capacity, and that there are
         at most so many bytes."""
-        low, hd, hr = ring.low, ring.hd, ring.hr
-        in_order = (hd - low) % MODULUS <= (hr - low) % MODULUS <= ring.capacity
-        if not in_order or ring.nbytes > most:
-            self.violated("window", f"{member.name} has {what} with LOW={low} HD={hd} HR={hr} of "
-                                    f"{ring.capacity} and {ring.nbytes} bytes of at most {most}")
+        low = ring.low
+        if ((ring.hd - low) % MODULUS <= (ring.hr - low) % MODULUS <= ring.capacity
+                and ring.nbytes <= most):
+            return
+        self.violated("window", f"{member.name} has {what} with LOW={low} HD={ring.hd} "
+                                f"HR={ring.hr} of {ring.capacity} and {ring.nbytes} bytes of at "
+                                f"most {most}")
 
     def _check_queue(self, member: "Member", layer: Nakack2) -> None:
         """Check that the queue of messages without a window is bounded: always in
