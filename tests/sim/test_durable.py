@@ -407,6 +407,31 @@ def test_what_came_before_a_gap_and_behind_it_is_fetched_from_who_has_it(stack, 
     assert not play["A"].multicast.flushing.departed
 
 
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("turn", range(3))
+def test_what_others_kept_of_a_sender_comes_before_what_it_sends_when_it_is_back(stack, turn):
+    """D takes nothing before that, and may begin with any of its streams."""
+    play, c, d = play_with_an_absent_member(stack, "ACD")
+    part(play, "AD", "C")
+    play.come_back()
+    back = play["D"]
+    back.endpoint.max_undelivered = 0
+    play.run(1_000)
+    assert {*back.views[-1].names} == {*"AD"}
+    assert back.multicast.flushing.departed[c.incarnation].is_complete
+    play.cluster.heal()
+    play.run(2_000)
+    assert {*play["A"].views[-1].names} == {*"ACD"}
+    c.offer(2, 10)
+    play.run(100)
+    assert play.got(c, back) == 0
+    back.multicast.turn, back.endpoint.max_undelivered = turn, 65_536
+    back.request_turn()
+    play.end()
+    assert (play.got(c, d), play.got(c, back)) == (4, 8)
+    assert back.views[-1].id == play["A"].views[-1].id
+
+
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
 def test_a_view_is_not_settled_before_a_member_that_is_back_has_what_it_lacks(stack):
     """Else E would say that it has all of A's stream, and its begin is gone with A and

@@ -210,6 +210,7 @@ class Flush:
         members = {member.incarnation: member for member in view.members}
         stay = agreed.together & layer.members.keys() & members.keys()
         cuts = self._end_streams(agreed) if layer.members and layer.receiving else {}
+        cuts |= self._owed()
         self._lower_cuts({stream: cut for stream, cut in cuts.items()
                           if stream.sender.incarnation in stay})
         self.largest = max(self.largest, len(layer.members))
@@ -260,6 +261,14 @@ class Flush:
                 layer.gap_looks.expect(sender, cut)
         return cuts
 
+    def _owed(self) -> dict[Stream, Seqno]:
+        """Return where streams end that we fetch since an earlier view, and for which
+        none of the views that wait has waited so far. They come before the next one: in
+        it their senders may be back."""
+        waited_for = {stream for pending in self.pending for stream in pending.cuts}
+        return {gone.stream: gone.cut for gone in self.undelivered()
+                if gone.stream not in waited_for}
+
     def _lower_cuts(self, cuts: dict[Stream, Seqno]) -> None:
         """Let views that wait not wait for more of a member than it has sent by now,
         whatever somebody has reported of it: it is still there, and reports itself."""
@@ -307,6 +316,7 @@ class Flush:
         gone = self.departed.get(origin)
         if gone is None:
             stream = self.layer.open_stream(owed.sender, place)
+            stream.is_resumed = True
             gone = self.departed[origin] = Departed(stream, Gaps(place), cut=place, key=origin)
         gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
         gone.cut, gone.whole = later(gone.cut, reach(gone.parts, gone.come_up_to)), None
