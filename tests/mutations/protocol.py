@@ -930,6 +930,12 @@ MUTATIONS = [
              test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
     Mutation("what is kept of a sender before a gap is not told", "Keeping._kept",
              "others[:MOST_PARTS]", "[]", test=DURABLE + BEFORE_A_GAP),
+    Mutation("no view waits for what is fetched", "Flush.install", "cuts |= self._owed()", "pass",
+             test=DURABLE
+             + "test_what_others_kept_of_a_sender_comes_before_what_it_sends_when_it_is_back"),
+    Mutation("what is fetched goes with a view that is not shown", "Flush._owe",
+             "gone.stream.is_resumed = True", "pass",
+             test=DURABLE + "test_what_others_kept_is_not_lost_with_a_view_that_is_not_shown"),
     Mutation("what is kept before a gap and behind it is told as one part", "Keeping._kept",
              "if stretches and not precedes(each.come_up_to, stretches[-1].low):",
              "if stretches:", test=DURABLE + BEFORE_A_GAP),

@@ -303,6 +303,33 @@ def test_a_durable_member_that_leaves_is_not_absent():
     assert "D" not in play["A"].views[-1].names and play.absent() == []
 
 
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_a_durable_member_that_dies_while_it_leaves_is_owed_nothing_from_then_on(stack):
+    """It takes nothing any more, and has told A not to wait. It cannot say goodbye
+    before its own message is acknowledged."""
+    play = Play(stack)
+    a, d = play["A"], play["D"]
+    a.offer(2, 10)
+    play.run(100)
+    play.cluster.network.discard = lambda source, target, datagram: (
+        source == "D" and wire.open_datagram(datagram, a.stack.group).kind in (DATA, REPEAT))
+    d.offer(1, 10)
+    play.run(5)
+    d.leave()
+    play.run(50)
+    a.offer(3, 10)
+    play.run(50)
+    assert (a.multicast.send_window.ring.low - a.offset) % MODULUS == 5
+    play.die("D")
+    assert play.absent() == ["D"]
+    play.cluster.network.discard = None
+    play.come_back()
+    play.end()
+    a.offer(1, 10)
+    play.end()
+    assert (play.got(a, d), play.got(a, play["D"])) == (2, 1)
+
+
 def part(play, one, other):
     """Cut the group in two."""
     play.cluster.checkers.note_cause()
@@ -430,6 +457,33 @@ def test_what_others_kept_of_a_sender_comes_before_what_it_sends_when_it_is_back
     play.end()
     assert (play.got(c, d), play.got(c, back)) == (4, 8)
     assert back.views[-1].id == play["A"].views[-1].id
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_what_others_kept_is_not_lost_with_a_view_that_is_not_shown(stack):
+    """D is to get what B has of C in a view with both; but A dies then, with messages
+    that come before this view."""
+    play = Play(stack, names="ABCD")
+    a, c, d = play["A"], play["C"], play["D"]
+    c.offer(2, 10)
+    play.run(100)
+    part(play, "AD", "BC")
+    c.offer(4, 10)
+    play.run(100)
+    c.crash()
+    play.run(1_000)
+    play.cluster.network.discard = lambda source, target, datagram: (
+        (source, target) == ("A", "D")
+        and wire.open_datagram(datagram, a.stack.group).kind in (DATA, REPEAT))
+    a.offer(3, 10)
+    play.run(10)
+    play.cluster.network.cut.clear()
+    play.run(1_000)
+    assert {*d.views[-1].names} == {*"AD"} and d.multicast.flushing.pending
+    a.crash()
+    play.end()
+    assert [{*view.names} for view in d.views[-2:]] == [{*"AD"}, {*"BD"}]
+    assert (play.got(a, d), play.got(c, d)) == (0, 6)
 
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
@@ -610,4 +664,18 @@ def test_members_that_are_cut_off_and_back_again_and_again_miss_nothing(stack, d
     ("mcast-udp", 6108)])                       # its giver failed after its report
 def test_lives_that_missed_something_once(stack, seed):
     outcome = simulate(seed, Settings(stack=stack, durable=2, crashes=4))
+    assert not outcome.check, outcome.sentence
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize(("seed", "settings"), [
+    # A sender was back before the application had what others had kept of it.
+    (918018, Settings(stack="mcast-tcp", members=5, crashes=6, exclusions=10, leaves=4)),
+    # Two large messages, of each of which a part was acknowledged.
+    # A member that died while it left.
+    *((seed, Settings(stack="nakack2-udp", members=4, duration=1.5, messages=200, unicast=0,
+                      durable=2, crashes=4, partitions=4, exclusions=10))
+      for seed in (918024, 918025))], ids=["back", "large", "leaving"])
+def test_lives_whose_members_were_excluded_that_missed_something_once(seed, settings):
+    outcome = simulate(seed, settings)
     assert not outcome.check, outcome.sentence

@@ -8,15 +8,16 @@ In the end it has all that departed senders sent, up to where their streams end 
 others.
 
 A large message is the exception. Its fragments may have to be acknowledged before it is
-whole, because its sender has no room for the rest. If the receiver dies just then, the
-message is lost.
+whole, because its sender has no room for the rest. If the receiver dies just then, or
+is cut off, the message is lost: its stream goes on in the middle of it.
 
 A stream may also be given up: of a sender that departed, if the application was too
 slow for it; or if only those are left who came later, and have what follows a gap. Then
 it ends for the member where it stood. All other streams are owed all the same.
 
 All this is owed only as long as it was waited for: an operator may have excluded it in
-one part of the group, or its absence may have run out.
+one part of the group, or its absence may have run out. So it is until it begins to
+leave: then it takes nothing any more, and tells senders not to wait for it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,6 +40,8 @@ class Lives:
         self.last: dict[tuple[int, int], Seqno] = {}    # given, by receiver and sender
         # The views in which a name was given messages of a sender, each with the last.
         self.given: dict[tuple[str, int], list[tuple[int, Seqno]]] = {}
+        # Where streams of a sender have begun for a name.
+        self.begins: dict[tuple[str, int], set[Seqno]] = {}
         # Where a stream was given up for a name, by the name and the sender.
         self.given_up: dict[tuple[str, int], Seqno] = {}
         self._num_given_up: dict[int, int] = {}     # messages, as each receiver counts them
@@ -94,9 +97,10 @@ class Lives:
                 self._was_awaited(receiver.name, sender, had, history)
                 and self._is_held(receiver, sender, following)):
             return begins
-        end = sender.log.end_of(following)
-        if end != following and begins == (end + 1) % MODULUS:
-            return begins               # a part of this message had to be acknowledged
+        torn = {end for place in self.begins.get((receiver.name, sender.incarnation), ())
+                if (end := sender.log.end_of(place)) != place}
+        while following != begins and (end := sender.log.end_of(following)) in torn:
+            following = (end + 1) % MODULUS     # a part of this message had to be acknowledged
         return following
 
     def _is_held(self, receiver: "Member", sender: "Member", seqno: Seqno) -> bool:
@@ -109,18 +113,24 @@ class Lives:
 
     def _was_awaited(self, name: str, sender: "Member", had: Seqno, history: list[View]) -> bool:
         """Return whether a name was a member or absent in all of these views, since it
-        was given what it `had` of a sender."""
+        was given what it `had` of a sender, and had not begun to leave in one of
+        them."""
         given = self.given.get((name, sender.incarnation)) or [(0, had)]
         since = next((view_id for view_id, last in given if not precedes(last, had)), given[-1][0])
-        return all(name in view.names or is_absent(name, view)
+        has_left = any(life.endpoint.leaving is not None and life.views and (
+            life.views[-1].id >= since) for life in self._lives(name))
+        return not has_left and all(name in view.names or is_absent(name, view)
                    for view in history if view.id >= since)
 
     # -------------------------------------------------------------------------------- on giving up
 
     def installed(self, member: "Member", view: View) -> None:
-        """Note which streams a member has given up with a view, and where, if it counts
-        that it has. It tells its application, now or later, that they end there; or
-        somebody else has only what comes behind a gap."""
+        """Note where streams begin for a member; and which it has given up with a view,
+        and where, if it counts that it has. It tells its application, now or later,
+        that they end there; or somebody else has only what comes behind a gap."""
+        for window in windows_of([member]) if member.durable else ():
+            key = member.name, window.stream.sender.incarnation
+            self.begins.setdefault(key, set()).add(window.offset)
         counted = member.multicast.counters.num_gone_undelivered
         if counted == self._num_given_up.get(member.incarnation, 0):
             return
@@ -173,11 +183,13 @@ class Lives:
         """Return up to where a member has a stream without the large message of which
         an earlier life had to acknowledge a part, and died."""
         end = sender.log.end_of((had + 1) % MODULUS)
-        lives = (each for each in self.checkers.cluster.incarnations.values()
-                 if each.name == receiver.name)
         return end if any(precedes(had, finished) and precedes(finished, end)
-                          for finished in (window.stream.finished for window
-                                           in windows_of(lives, sender))) else had
+                          for finished in (window.stream.finished for window in windows_of(
+                              self._lives(receiver.name), sender))) else had
+
+    def _lives(self, name: str) -> Iterator["Member"]:
+        """Yield all processes that have had this name."""
+        return (each for each in self.checkers.cluster.incarnations.values() if each.name == name)
 
     def _check_departed(self, receiver: "Member", other: "Member") -> None:
         """Check this against where the streams ended for another member, or for itself.
@@ -207,14 +219,16 @@ class Lives:
                                 "always a member or absent")
 
 
-def windows_of(members: Iterable["Member"], sender: "Member") -> Iterator[ReceiveWindow]:
-    """Yield what each of these members holds of a sender: a window for each stream."""
+def windows_of(members: Iterable["Member"],
+               sender: "Member | None" = None) -> Iterator[ReceiveWindow]:
+    """Yield what each of these members holds of a sender, or of all: a window for each
+    stream."""
     for member in members:
         layer = member.multicast
         windows: list[ReceiveWindow] = [*layer.windows.values(),
                                         *layer.flushing.departed.values()]
-        yield from (window for window in windows
-                    if window.stream.sender.incarnation == sender.incarnation)
+        yield from (window for window in windows if sender is None
+                    or window.stream.sender.incarnation == sender.incarnation)
 
 
 def has_gap(windows: Iterable[ReceiveWindow], place: Seqno) -> bool:

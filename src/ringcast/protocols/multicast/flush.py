@@ -316,9 +316,9 @@ class Flush:
         gone = self.departed.get(origin)
         if gone is None:
             stream = self.layer.open_stream(owed.sender, place)
-            stream.is_resumed = True
             gone = self.departed[origin] = Departed(stream, Gaps(place), cut=place, key=origin)
         gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
+        gone.stream.is_resumed = True
         gone.cut, gone.whole = later(gone.cut, reach(gone.parts, gone.come_up_to)), None
         self._make_room(gone.ring)
         gone.ring.announce(gone.cut)

@@ -16,7 +16,8 @@ meanwhile has only the end of such a stream, and another part of the group perha
 the begin. So the view says what each has, and it asks for each part who has it. Of a
 sender that was cut off and back, all streams count, and those that touch are one part.
 It is shown the view first and all these messages after it: they were sent before the
-view, and the members that went together have them before it.
+view, and the members that went together have them before it. Its next view comes behind
+them.
 
 *Finished.* A durable member may die with messages of a departed sender that its
 application has not finished. So members hold such streams until all durable members
