@@ -161,7 +161,8 @@ cdef class SealCore:
     """Seals what `member` sends, and opens what comes to it. `Seal` has the rest of its
     state, and does what is rare.
 
-    *Threads.* As `Seal` says.
+    *Threads.* As `Seal` says. What `rekey` replaces while another thread opens is an
+    attribute of `Seal`: without the GIL those here may not change meanwhile.
     """
 
     cdef readonly uint64_t member
@@ -170,13 +171,12 @@ cdef class SealCore:
     cdef public dict senders            # those that have answered, by incarnation: each a Sender
     cdef public object _without_view    # what seals: an Outgoing ...
     cdef public object _in_view         # ... and another one, if there is a view with a key
-    cdef public dict _by_tag            # views whose keys open: each a ViewSeal
     cdef Arena outgoing, incoming
 
     def __init__(self, member, counters, bulk, hurried, outside):
         self.member, self.counters = member, counters
         self.bulk, self.hurried, self.outside = map(frozenset, (bulk, hurried, outside))
-        self.senders, self._by_tag = {}, {}
+        self.senders = {}
         self.outgoing, self.incoming = Arena(), Arena()
 
     # ---------------------------------------------------------------------------------- sealing

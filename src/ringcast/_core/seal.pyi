@@ -4,7 +4,7 @@ from typing import final
 from typing_extensions import Buffer, disjoint_base
 
 from ringcast.protocols.security.keys import Cipher
-from ringcast.protocols.security.seal import Outgoing, Sender, ViewSeal
+from ringcast.protocols.security.seal import Outgoing, Sender
 from ringcast.status import SealStatus
 
 MAGIC: int
@@ -36,7 +36,6 @@ class SealCore:
     senders: dict[int, Sender]
     _without_view: Outgoing
     _in_view: Outgoing | None
-    _by_tag: dict[int, ViewSeal]
     def __init__(self, member: int, counters: SealStatus, bulk: Collection[int],
                  hurried: Collection[int], outside: Collection[int]) -> None: ...
     @property

@@ -154,6 +154,7 @@ class SealedTransport:
         with self._sealing:
             for few in self._seal.seal(packets):
                 self._inner.put(few)
+                few.clear()             # under the lock: without the GIL it counts the views
 
     def wake(self) -> None:
         """See `Transport.wake`."""

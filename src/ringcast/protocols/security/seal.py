@@ -167,6 +167,7 @@ class Seal(SealCore):
         root = self._draw_root() if self.identity is not None else None
         self._without_view = Outgoing(keys.cipher(self.salt, member, 0, root), root)
         self._views: dict[int, ViewSeal] = {}           # whose keys open, by id
+        self._by_tag: dict[int, ViewSeal] = {}          # and by tag, for `open`
         self._members: Collection[int] = ()             # of the view, as long as it is present
         self.old_until = FOREVER                       # when the first key of them opens no more
         self._challenges = 0                            # drawn so far
