@@ -310,8 +310,10 @@ class Run:
 
     def _is_awaited(self, member: Member) -> bool:
         """Return whether others wait for a member that is dead longer than the run
-        lasts."""
-        return self.plan.starts[member.name].durable and self.config.absence >= LONG_ABSENCE
+        lasts: it is expected back, or they may be too few without it."""
+        start = self.plan.starts[member.name]
+        return (start.durable and self.config.absence >= LONG_ABSENCE
+                or "min_members" in start.options)
 
     def _restore_quorum(self) -> None:
         """Wait until all that live have one view. If it is not primary, because the
