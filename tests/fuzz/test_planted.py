@@ -1,7 +1,6 @@
 """The corpus of the decoder finds what was planted into the decoder: the mistakes of
 length checks that other systems shipped. Otherwise its silence would mean nothing."""
 
-import os
 import runpy
 import shutil
 import subprocess
@@ -16,11 +15,12 @@ pytestmark = pytest.mark.prove
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 PACKAGE = Path(ringcast.__file__).parent
-WIRE = Path("ext/ringcast/_core/wire.pyx")
+WIRE = ROOT / "ext" / "ringcast" / "_core" / "wire.pyx"
 RUN = ("from corpus import found, inputs; from targets import decoder\n"
        "for data in [*inputs('decoder'), *found('decoder')]: decoder(data)")
 SUM = "size = RUN + run.count * LENGTH + <uint64_t> run.size"
 sanitize = runpy.run_path(str(ROOT / "tests" / "sanitizers" / "sanitize.py"))
+mutations = runpy.run_path(str(ROOT / "tests" / "mutations" / "protocol.py"))
 
 PLANTS = {
     "the sum of two lengths wraps": (
@@ -36,22 +36,11 @@ PLANTS = {
 def report_of(tmp_path, old, new):
     """Build the decoder, with this mistake, for AddressSanitizer, and let it read the
     corpus. Return what is reported."""
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "ext", tmp_path / "ext", ignore=shutil.ignore_patterns("*.c"))
-    for source in (tmp_path / WIRE).parent.glob("*.pyx"):
-        if source.name != WIRE.name:
-            source.unlink()                             # the others are as they are
-    shutil.copytree(PACKAGE, tmp_path / "src" / "ringcast")
-    text = (tmp_path / WIRE).read_text()
+    copy, text = shutil.copytree(PACKAGE, tmp_path / "ringcast"), WIRE.read_text()
     assert text.count(old) == 1
-    (tmp_path / WIRE).write_text(text.replace(old, new))
-    build = subprocess.run([sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
-                           cwd=tmp_path, env=os.environ | {"RINGCAST_BUILD": "asan"},
-                           capture_output=True, text=True)
-    assert build.returncode == 0, build.stdout + build.stderr
+    mutations["build"](WIRE, text.replace(old, new), copy / "_core", "asan")
     log = tmp_path / "report"
-    env = sanitize["environment"]("asan", log) | {"PYTHONPATH": f"{tmp_path / 'src'}:{HERE}"}
+    env = sanitize["environment"]("asan", log) | {"PYTHONPATH": f"{tmp_path}:{HERE}"}
     run = subprocess.run([sys.executable, "-c", RUN], env=env, capture_output=True, text=True)
     said = run.stderr + sanitize["reports"](log)
     assert bool(run.returncode) == bool(said), said

@@ -930,7 +930,8 @@ MUTATIONS = [
              test=DURABLE + "test_a_sender_that_was_cut_off_and_died_is_heard_to_the_end"),
     Mutation("what is kept of a sender before a gap is not told", "Keeping._kept",
              "others[:MOST_PARTS]", "[]", test=DURABLE + BEFORE_A_GAP),
-    Mutation("no view waits for what is fetched", "Flush.install", "cuts |= self._owed()", "pass",
+    Mutation("no view waits for what is fetched", "Flush.install",
+             "cuts |= self._ends_of_fetched()", "pass",
              test=DURABLE
              + "test_what_others_kept_of_a_sender_comes_before_what_it_sends_when_it_is_back"),
     Mutation("what is fetched goes with a view that is not shown", "Flush._owe",
@@ -1480,8 +1481,9 @@ def mutate(mutation: Mutation) -> tuple[Path, str]:
     return place.path, "".join(lines)
 
 
-def build(path: Path, text: str, target: Path) -> None:
-    """Build one source of the core, with this text, into the folder `target`."""
+def build(path: Path, text: str, target: Path, variant: str = "debug") -> None:
+    """Build one source of the core, with this text, into the folder `target`: a variant
+    of setup.py. The others are as they are."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
@@ -1490,7 +1492,7 @@ def build(path: Path, text: str, target: Path) -> None:
         (root / path.relative_to(ROOT)).write_text(text)
         made = root / "made"
         run = subprocess.run([sys.executable, "setup.py", "--quiet", "build_ext", "-b", made],
-                             cwd=root, env=os.environ | {"RINGCAST_BUILD": "debug"},
+                             cwd=root, env=os.environ | {"RINGCAST_BUILD": variant},
                              capture_output=True, text=True)
         if run.returncode:
             raise RuntimeError(f"{path.name} could not be built\n{run.stdout}{run.stderr}")

@@ -1,6 +1,7 @@
 """Sealing and opening, without a network."""
 
 import random
+from sys import getsizeof
 
 import pytest
 from hypothesis import given, strategies as st
@@ -140,6 +141,7 @@ def test_a_number_is_taken_once_if_it_is_not_older_than_the_window(numbers, floo
         highest = max(highest, number)
         if expected:
             taken.add(number)
+    assert getsizeof(window) <= SIZE // 8 + 64
 
 
 def test_the_window_remembers_so_many_numbers_and_no_more():

@@ -210,7 +210,7 @@ class Flush:
         members = {member.incarnation: member for member in view.members}
         stay = agreed.together & layer.members.keys() & members.keys()
         cuts = self._end_streams(agreed) if layer.members and layer.receiving else {}
-        cuts |= self._owed()
+        cuts |= self._ends_of_fetched()
         self._lower_cuts({stream: cut for stream, cut in cuts.items()
                           if stream.sender.incarnation in stay})
         self.largest = max(self.largest, len(layer.members))
@@ -261,7 +261,7 @@ class Flush:
                 layer.gap_looks.expect(sender, cut)
         return cuts
 
-    def _owed(self) -> dict[Stream, Seqno]:
+    def _ends_of_fetched(self) -> dict[Stream, Seqno]:
         """Return where streams end that we fetch since an earlier view, and for which
         none of the views that wait has waited so far. They come before the next one: in
         it their senders may be back."""
