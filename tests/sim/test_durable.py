@@ -678,7 +678,11 @@ def test_lives_that_missed_something_once(stack, seed):
       for seed in (918024, 918025)),
     # Two are too few, and the third was about to leave when the faults stopped.
     (924009, Settings(stack="nakack2-udp", members=3, messages=300, unicast=0, durable=2,
-                      crashes=2, exclusions=14, slow=6))], ids=["back", "large", "leaving", "few"])
+                      crashes=2, exclusions=14, slow=6)),
+    # It was back where its part met one that kept messages for another absent member.
+    (930002, Settings(members=4, duration=3.0, loss=0.1, crashes=4, partitions=10, pauses=2,
+                      slow=10, exclusions=20, unicast=100, large=30, threads=0, observers=1,
+                      sealed=True))], ids=["back", "large", "leaving", "few", "parts"])
 def test_lives_whose_members_were_excluded_that_missed_something_once(seed, settings):
     outcome = simulate(seed, settings)
     assert not outcome.check, outcome.sentence

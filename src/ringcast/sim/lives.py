@@ -72,11 +72,15 @@ class Lives:
 
     def goes_on(self, receiver: "Member", sender: "Member", since: int, met: int) -> bool:
         """Return whether a stream goes on, for a receiver that met its sender in the
-        view `met`, or in one after the view `since`, where it stood before."""
+        view `met`, or in one after the view `since`, where it stood before. Where it is
+        back, all streams do: what is kept for others, too, of a sender in whose part of
+        the group it was not absent."""
         if not receiver.durable:
             return False
         if self.has_departed(receiver, sender.incarnation):
             return True                                 # and was kept
+        if any(is_absent(receiver.name, view) for view in self.checkers.views.before(met)):
+            return True
         # The sender may have died, or gone elsewhere, before `met`.
         history = [view for view in self.checkers.views.history(sender) if view.id < met]
         ids = [*(view.id for view in history[1:]), met]

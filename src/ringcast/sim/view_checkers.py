@@ -131,6 +131,14 @@ class ViewCheckers:
         """Return the views that a member has installed."""
         return self._history.get(member.incarnation, [])
 
+    def before(self, view_id: int) -> list[View]:
+        """Return the views from which the members of a view have come to it."""
+        histories = [self._history.get(address.incarnation, [])
+                     for address in self._lists.get(view_id, ())]
+        return [one for history in histories for one, next_one in zip(history, history[1:],
+                                                                      strict=False)
+                if next_one.id == view_id]
+
     def _from(self, incarnation: int, view: View) -> int:
         """Return the id of the view that an incarnation has installed before this one,
         or 0."""
