@@ -1033,9 +1033,9 @@ MUTATIONS = [
              "return None\n        sender =", "return datagram\n        sender =",
              test=THREATS + "test_what_is_not_sealed_does_not_come_in"),
     Mutation("open what was altered", "SealCore.open_one",
-             "except InvalidTag:\n            self.counters.datagrams_unopened += 1\n"
+             "except self.invalid_tag:\n            self.counters.datagrams_unopened += 1\n"
              "            return None",
-             "except InvalidTag:\n            return opened.toreadonly()",
+             "except self.invalid_tag:\n            return opened.toreadonly()",
              test=THREATS + "test_of_every_kind_of_datagram_no_flipped_bit_opens"),
     Mutation("believe a HELLO that was not made with the secret", "read_hello",
              "not hmac.compare_digest(check, _mac(key, said))", "False",

@@ -12,8 +12,6 @@ from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
-from cryptography.exceptions import InvalidTag
-
 cdef enum:
     SEAL_MAGIC = 0x5352
     SEAL_VERSION = 1
@@ -275,7 +273,7 @@ cdef class SealCore:
         try:
             under.cipher.decrypt_into(nonce(header.channel, header.number), datagram[HEADER:],
                                       clear(&header), opened)
-        except InvalidTag:
+        except self.invalid_tag:
             self.counters.datagrams_unopened += 1
             return None
         if size < SENDER + 8 or memcmp(raw_of(opened) + SENDER, &header.sender, 8) != 0:

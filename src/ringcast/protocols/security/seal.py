@@ -45,6 +45,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 import msgspec
+from cryptography.exceptions import InvalidTag
 
 from ringcast._core.seal import MAGIC, VERSION, Epoch, SealCore
 from ringcast.address import EVERYONE
@@ -189,6 +190,7 @@ class Seal(SealCore):
     # ---------------------------------------------------------------------------------- sealing
 
     most_sealed = MOST_SEALED           # with one key, in each channel
+    invalid_tag = InvalidTag            # what a cipher raises about what does not open
 
     def _begin_epoch(self, under: Outgoing) -> None:
         """Take a new key, and number datagrams from 1 again."""
