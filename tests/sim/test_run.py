@@ -41,6 +41,15 @@ def test_what_is_fixed_is_not_drawn_and_changes_nothing_else():
         name: rate for name, rate in free.network.items() if name != "loss"}
 
 
+def test_where_only_the_primary_part_goes_on_all_members_want_as_many():
+    settings = Settings(options={"partition": "primary"})
+    for plan in (draw(seed, settings) for seed in range(50)):
+        assert 2 * plan.options["min_members"] > len(plan.names)
+        assert not any(start.options for start in plan.starts.values())
+    assert draw(7, Settings(options={"partition": "primary", "min_members": 1})).options[
+        "min_members"] == 1
+
+
 def test_seeds_differ_in_kind():
     plans = [draw(seed, Settings()) for seed in range(200)]
     assert {len(plan.names) for plan in plans} == {2, 3, 4, 5, 7, 9, 12}

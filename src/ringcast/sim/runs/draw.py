@@ -61,7 +61,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     framed |= send_buffer(Random(f"{seed} send buffer"), settings, framed)
     network = {"delay": (min(50_000, longest), longest)} | (
         {} if stack.is_lossless else network | framed)
-    options |= partition_options(Random(f"{seed} primary"), len(names)) | settings.options
+    options |= partition_options(Random(f"{seed} primary"), len(names), settings.options)
     suspicion = int(options["suspect_timeout"] * MS)
     if (settings.sealed or settings.trusted) and (of_keys := Random(f"{seed} keys")).random() < 0.5:
         options = {"rekey_interval": of_keys.uniform(0.2, 2.0)} | options
@@ -163,13 +163,14 @@ def membership_options(rng: Random, members: int, delay: int) -> dict[str, Any]:
             "seek_interval": rng.choice([5, 20, 50]), "form_margin": rng.choice([20, 100, 300])}
 
 
-def partition_options(rng: Random, members: int) -> dict[str, Any]:
+def partition_options(rng: Random, members: int, given: dict[str, Any]) -> dict[str, Any]:
     """Draw what goes on when the group comes apart, and how many members form one: so
     many that no two groups form apart, if only the primary part goes on."""
+    drawn = {"partition": "primary"} if rng.random() < 0.35 else {}
+    if (drawn | given).get("partition") != "primary":
+        return given
     majority = members // 2 + 1
-    if rng.random() < 0.35:
-        return {"partition": "primary", "min_members": rng.choice([majority, majority, members])}
-    return {}
+    return drawn | {"min_members": rng.choice([majority, majority, members])} | given
 
 
 def draw_late(rng: Random, starts: dict[str, Start], options: dict[str, Any],
