@@ -14,7 +14,8 @@ start   the time until all of 10 members that start at once have one view; and a
         50 in this process, inproc.
 keys    in groups with and without a secret, in turns: the time from a coordinator's first
         PREPARE until all of 50 in this process, inproc, have the next view of the same
-        members.
+        members. And what of that the keys alone take: a coordinator makes and seals 50,
+        and then each member, where it has a core of its own, opens one.
 idle    bytes a second that one of 50 members that say nothing sends and receives
         (inproc; without the headers of UDP and IP).
 """
@@ -33,7 +34,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ringcast import Batch, Channel, View
-from ringcast.protocols.membership.messages import INSTALL, PREPARE
+from ringcast.protocols.membership.messages import INSTALL, PREPARE, Seat
+from ringcast.protocols.security.keyring import ENTROPY, Keyring
 from ringcast.stack import Instant, Layer, Packet
 
 SIZE, CALL = 1000, 20
@@ -305,6 +307,27 @@ def renewed(members: int, secret: bytes | None, rounds: int) -> list[float]:
     return times
 
 
+def made_and_opened(members: int) -> tuple[float, float]:
+    """Return the seconds in which a coordinator makes the key of a view and seals it
+    for each member, and in which a member checks and opens it."""
+    rings = [Keyring("bench", number, secrets.token_bytes(ENTROPY))
+             for number in range(1, members + 1)]
+    seats = [Seat(f"M{ring.member}", ring.member, "", 0, public=ring.public) for ring in rings]
+    maker, member = rings[0], rings[1]
+    made, opened = [], []
+    for view_id in range(1, 21):
+        began = time.perf_counter()
+        keys, chain = maker.make(view_id, seats)
+        middle = time.perf_counter()
+        assert member.take(maker.member, view_id, seats, keys, chain if view_id > 1 else None)
+        made.append(middle - began)
+        opened.append(time.perf_counter() - middle)
+        assert maker.take(maker.member, view_id, seats, keys, None)
+        for ring in (maker, member):
+            ring.install(view_id)
+    return statistics.median(made), statistics.median(opened)
+
+
 def idle(members: int, seconds: float) -> tuple[float, float]:
     """Return the bytes a second that a member sends and receives."""
     peers = in_one_process(members)
@@ -356,6 +379,9 @@ def main() -> None:
             found["without"] += renewed(50, None, 4)
         for how, times in found.items():
             show(f"inproc: another view of the same 50 members, {how}", times, "ms", 1e3)
+        made, opened = made_and_opened(50)
+        print(f"the keys alone: {made * 1e3:.1f} ms to make and seal 50, {opened * 1e3:.2f} to "
+              "open one")
     if "idle" in parts:
         sent, received = idle(50, 5.0)
         print(f"inproc: one of 50 idle members sends {sent:.0f} bytes/s and receives "
