@@ -141,6 +141,7 @@ BUNDLER = "tests/protocols/test_bundler.py::"
 OBSERVERS = "tests/sim/test_observers.py::"
 RESTED = FLUSH + "test_a_joiner_gets_a_large_message_whose_sender_rested_in_its_middle"
 AGAIN = FLUSH + "test_a_sender_that_departs_three_times_is_heard_to_the_end_each_time[mcast-udp]"
+OOB_AGAIN = "tests/sim/test_durable.py::test_an_oob_message_"
 QUARTER = FLUSH + "test_the_begin_of_a_large_message_fills_no_more_than_a_quarter_of_the_window"
 PLAYS = "tests/transcripts/test_transcripts.py::test_the_transcript_holds"
 
@@ -814,6 +815,14 @@ MUTATIONS = [
     Mutation("the last stream of such a sender says what is finished", "Keeping.whole",
              "reversed(self.layer.flushing.departed.values())",
              "self.layer.flushing.departed.values()", test=AGAIN),
+    Mutation("OOB messages come again to who was cut off", "Flush.end",
+             "self.keeping.note_early(gone.stream)", "pass",
+             test=OOB_AGAIN + "does_not_come_again_after_a_durable_member_was_cut_off"),
+    Mutation("a large OOB message that is not whole does not come to who was cut off",
+             "Stream.early", "early -= {assembly.last for assembly in "
+             "self.reassembly.oob.values()}", "pass",
+             test=OOB_AGAIN
+             + "of_which_half_had_come_comes_whole_after_a_member_was_cut_off"),
     Mutation("the end of a sender's first stream ends the second, too", "Agreed.end",
              "later(window.offset, cut)", "cut",
              test=FLUSH + "test_who_misses_the_first_stream_of_a_sender_that_departs_twice_is_"

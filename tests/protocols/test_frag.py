@@ -83,6 +83,15 @@ def test_fragments_that_make_no_sense_never_make_a_wrong_message(damage):
     assert reassembly.num_bad > 0
 
 
+def test_a_message_has_the_seqno_of_its_last_fragment_whichever_completes_it():
+    parts = cut(bytes(3000), 7, 1000)
+    for order in ([0, 1, 2, 3], [3, 0, 1, 2], [1, 3, 2, 0]):
+        reassembly = Reassembly(10_000, 10_000)
+        assert [reassembly.add(20 + place, parts[place], True, 0) is not None
+                for place in order] == [False, False, False, True]
+        assert reassembly.last == 23
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 @pytest.mark.parametrize("is_oob", [False, True])
 def test_an_index_equal_to_the_number_of_parts_is_no_part(is_oob, count):

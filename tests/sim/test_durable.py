@@ -54,6 +54,10 @@ class Play:
         """Return how many messages of a sender D has finished in these lives."""
         return sum(len(life.consumer.got.get(sender.address, [])) for life in lives)
 
+    def oob(self, sender, life):
+        """Return the seqnos of the OOB messages of a sender that D was given."""
+        return self.cluster.checkers.streams.oob[life.incarnation, sender.incarnation]
+
     def end(self):
         self.cluster.settle(20_000)
         self.run(1_000)                         # what was held is freed soon after that
@@ -239,6 +243,47 @@ def test_a_durable_member_that_is_cut_off_loses_nothing(stack):
     play.cluster.heal()
     play.end()
     assert play["D"] is d and play.got(a, d) == 11
+
+
+def overtake_and_part(stack, size, *lost):
+    """Let A's second message be OOB. D lacks some of the first datagrams, and is cut
+    off."""
+    play = Play(stack)
+    a = play["A"]
+    play.cluster.network.discard = lambda source, target, datagram: target == "D" and any(
+        b"%x.%d" % (a.incarnation, number) in bytes(datagram) for number in lost)
+    a.offer(1, 10)
+    play.run(1)
+    a.offer(1, size, is_oob=True)
+    a.offer(1, 10)
+    play.run(20)
+    part(play, "D", "AB")
+    play.run(1_000)
+    assert play.absent() == ["D"] and play.got(a, play["D"]) == 0
+    return play
+
+
+@pytest.mark.parametrize("size", [10, 70_000])
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_an_oob_message_does_not_come_again_after_a_durable_member_was_cut_off(stack, size):
+    """It has overtaken one that was lost: so it is behind the place where D goes on."""
+    play = overtake_and_part(stack, size, 0)
+    a, d = play["A"], play["D"]
+    assert len(play.oob(a, d)) == 1
+    play.cluster.heal()
+    play.end()
+    assert play["D"] is d and len(play.oob(a, d)) == 1
+    assert [each for each in d.consumer.got[a.address] if each] == [a.log[0], a.log[-1]]
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_an_oob_message_of_which_half_had_come_comes_whole_after_a_member_was_cut_off(stack):
+    play = overtake_and_part(stack, 70_000, 0, 1)
+    a, d = play["A"], play["D"]
+    assert (d.incarnation, a.incarnation) not in play.cluster.checkers.streams.oob
+    play.cluster.heal()
+    play.end()
+    assert play["D"] is d and len(play.oob(a, d)) == 1
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -682,7 +727,11 @@ def test_lives_that_missed_something_once(stack, seed):
     # It was back where its part met one that kept messages for another absent member.
     (930002, Settings(members=4, duration=3.0, loss=0.1, crashes=4, partitions=10, pauses=2,
                       slow=10, exclusions=20, unicast=100, large=30, threads=0, observers=1,
-                      sealed=True))], ids=["back", "large", "leaving", "few", "parts"])
+                      sealed=True)),
+    # An OOB message had overtaken others when its receiver was cut off.
+    (950006, Settings(members=6, duration=0.7, messages=100, crashes=2, partitions=10, slow=4,
+                      unicast=100, oob=100, durable=2, observers=1))],
+    ids=["back", "large", "leaving", "few", "parts", "oob"])
 def test_lives_whose_members_were_excluded_that_missed_something_once(seed, settings):
     outcome = simulate(seed, settings)
     assert not outcome.check, outcome.sentence

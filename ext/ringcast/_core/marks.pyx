@@ -111,6 +111,12 @@ cdef class Marks:
             seqno += 1
         return batches
 
+    def early(self):
+        """Return the seqnos of the OOB messages that were delivered before their
+        turn."""
+        with cython.critical_section(self.guard()):
+            return {seqno for seqno, flags in self.flags.items() if flags & TAKEN}
+
     def forget(self, uint64_t low):
         """Forget the flags of a sender's messages up to `low`, which are freed."""
         with cython.critical_section(self.guard()):

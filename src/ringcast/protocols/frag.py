@@ -69,10 +69,11 @@ def rejoin(fragments: list[bytes]) -> list[tuple[int, bytes, bool]]:
 class Assembly:
     """A message whose fragments have not all come."""
 
-    __slots__ = ("count", "first", "nbytes", "parts", "since")
+    __slots__ = ("count", "first", "last", "nbytes", "parts", "since")
 
     def __init__(self, first: Seqno, count: int) -> None:
         self.first = first              # the seqno of the first fragment that came
+        self.last = first               # and of the last part, once it has come
         self.count = count              # of parts
         self.parts: dict[int, bytes] = {}
         self.nbytes = 0
@@ -109,12 +110,13 @@ class Reassembly:
     """The incomplete messages of one stream. `limit` is how many bytes a whole message
     may have, `window` how many all parts that are on the way at once may have."""
 
-    __slots__ = ("limit", "num_bad", "num_given_up", "oob", "ordered", "window")
+    __slots__ = ("last", "limit", "num_bad", "num_given_up", "oob", "ordered", "window")
 
     def __init__(self, limit: int, window: int) -> None:
         self.limit, self.window = limit, window
         self.ordered = Incomplete()     # one at most
         self.oob = Incomplete()
+        self.last: Seqno = 0            # of the last fragment of the message that add() returned
         self.num_given_up = 0           # messages
         self.num_bad = 0                # fragments that make no sense
 
@@ -150,8 +152,11 @@ class Reassembly:
             open_ones.remove(number)
             return None
         open_ones.add(assembly, index, part, now)
+        if index == count - 1:
+            assembly.last = seqno
         if len(assembly.parts) == count:
             open_ones.remove(number)
+            self.last = assembly.last
             return b"".join(assembly.parts[part] for part in range(count))
         self._drop_excess(open_ones)
         return None

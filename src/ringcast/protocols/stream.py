@@ -39,9 +39,9 @@ class Stream:
     without a network, and flags and send times are those of the window.
     """
 
-    __slots__ = ("config", "dest", "finished", "heard", "is_resumed", "kept", "kept_marks", "layer",
-                 "marks", "offset", "outstanding", "own", "reassembly", "report_after", "rests",
-                 "ring", "scans", "sender", "stamps", "unacked_bytes", "unacked_messages")
+    __slots__ = ("config", "dest", "finished", "given", "heard", "is_resumed", "kept", "kept_marks",
+                 "layer", "marks", "offset", "outstanding", "own", "reassembly", "report_after",
+                 "rests", "ring", "scans", "sender", "stamps", "unacked_bytes", "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
                  config: Config, *, own: SendWindow | None = None) -> None:
@@ -65,6 +65,9 @@ class Stream:
         # it skipped; first and last, and their place among the deliveries.
         self.rests: list[tuple[Seqno, Seqno, int]] | None = None
         self.scans = 0                                  # since the last fragment came
+        # OOB messages that the application was given of an earlier stream of the
+        # sender.
+        self.given: frozenset[Seqno] = frozenset()
 
     # ------------------------------------------------------------------------------------ coming in
 
@@ -133,10 +136,32 @@ class Stream:
         fragments, when a message is whole."""
         if run.bits & FRAGMENT:
             return self._assemble(run, deliveries, view_id, now)
+        if self.given and run.bits & OOB:
+            return self._hand_new(run, deliveries, view_id)
         self.outstanding += len(run)
         deliveries.append(run.addressed(self.sender, self.dest, view_id, self,
                                         self.stamps.take(run.first, len(run))))
         return len(run)
+
+    def _hand_new(self, run: Batch, deliveries: list[Batch], view_id: int) -> int:
+        """Make batches for the application of those OOB messages that it was not
+        given."""
+        numbered = [((run.first + place) % MODULUS, payload)
+                    for place, payload in enumerate(run.payloads)]
+        new = [Batch(self.sender, seqno, [payload], view_id, self.dest, run.bits, self,
+                     self.stamps.take(seqno, 1))
+               for seqno, payload in numbered if seqno not in self.given]
+        self.outstanding += len(new)
+        deliveries += new
+        return len(new)
+
+    def early(self) -> frozenset[Seqno]:
+        """Return the seqnos of OOB messages that the application was given before their
+        turn. Of a message in fragments that is the last one; others may be there."""
+        early = self.marks.early()
+        if self.reassembly is not None:
+            early -= {assembly.last for assembly in self.reassembly.oob.values()}
+        return self.given | early
 
     def _assemble(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
         """Deliver the messages that these fragments complete, with the seqno of their
@@ -150,11 +175,13 @@ class Stream:
             payload = None if is_rest else self.reassembly.add(seqno, fragment, is_oob, now)
             if is_rest:
                 self._note_rest(seqno, len(deliveries))
+            elif payload is not None and is_oob and self.reassembly.last in self.given:
+                pass                    # the application has it
             elif payload is not None:
                 self.outstanding += 1
                 flags, sent_at = run.bits & ~FRAGMENT, self.stamps.take(seqno, 1)
-                deliveries.append(Batch(self.sender, seqno, [payload], view_id, self.dest, flags,
-                                        self, sent_at))
+                deliveries.append(Batch(self.sender, self.reassembly.last, [payload], view_id,
+                                        self.dest, flags, self, sent_at))
                 handed += 1
             elif not self.reassembly and seqno == (self.offset + 1) % MODULUS:
                 self.offset = seqno     # the rest of a message that began before the stream

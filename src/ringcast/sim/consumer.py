@@ -94,7 +94,7 @@ class Consumer:
     def _note(self, batch: Batch) -> None:
         if batch.dest is not None:
             self.member.cluster.checkers.unicast.finished(self.member, batch)
-        elif not batch.flags & Flag.NO_RELIABILITY:
+        elif not batch.flags & (Flag.NO_RELIABILITY | Flag.OOB):
             self.finished[batch.sender.incarnation] = batch.last
 
     def _stream_of(self, sender: Address) -> Stream | None:

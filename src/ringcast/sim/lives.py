@@ -103,7 +103,8 @@ class Lives:
             return begins
         torn = {end for place in self.begins.get((receiver.name, sender.incarnation), ())
                 if (end := sender.log.end_of(place)) != place}
-        while following != begins and (end := sender.log.end_of(following)) in torn:
+        while following != begins and (
+                end := sender.log.end_of(sender.log.after(following - 1))) in torn:
             following = (end + 1) % MODULUS     # a part of this message had to be acknowledged
         return following
 

@@ -187,9 +187,9 @@ class Member:
         self.turn()
         return taken
 
-    def offer(self, count: int, size: int) -> None:
+    def offer(self, count: int, size: int, is_oob: bool = False) -> None:
         """Send `count` messages of `size` bytes and more, as soon as there is room."""
-        self.producer.offer(count, size)
+        self.producer.offer(count, size, is_oob)
         self.request_turn()
 
     def send_unicast(self, to: str, count: int, size: int, is_oob: bool = False) -> None:

@@ -4,6 +4,8 @@ those that were sent."""
 from ringcast._core.send_window import SendWindow
 from ringcast.config import Config
 from ringcast.endpoint import Fragments
+from ringcast.flags import Flag
+from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.log import Log
 
 
@@ -52,26 +54,43 @@ class Outgoing:
 
 class Multicasts(Outgoing):
     """The messages of one member to everybody: `log` has what it sent, `backlog` what
-    waits for room."""
+    waits for room. Of these, those in `oob` are OOB messages; each is unlike all
+    others."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
         self.log = log
         self.backlog: list[bytes] = []
+        self.oob: set[bytes] = set()
 
     @property
     def has_next(self) -> bool:
         return bool(self.backlog)
 
     def next(self) -> tuple[bytes, int]:
-        return self.backlog[0], 0
+        return self.backlog[0], int(Flag.OOB) if self.backlog[0] in self.oob else 0
+
+    def alike(self, most: int) -> list[bytes]:
+        """Return the first messages that wait, as many as have the same flags, at most
+        `most` of them (0: all)."""
+        few = self.backlog[:most] if most else self.backlog
+        is_oob = few[0] in self.oob
+        return few[:next((place for place, payload in enumerate(few)
+                          if (payload in self.oob) != is_oob), len(few))]
 
     def accept(self, count: int) -> None:
-        self.log += self.backlog[:count]
+        for payload in self.backlog[:count]:
+            self._note(payload, payload in self.oob)
         del self.backlog[:count]
 
     def accept_fragments(self, count: int) -> None:
-        self.log += [None] * count
+        for _ in range(count):
+            self._note(None, self.backlog[0] in self.oob)
+
+    def _note(self, payload: bytes | None, is_oob: bool) -> None:
+        self.log.append(payload)
+        if is_oob:
+            self.log.oob.add((self.log.offset + len(self.log)) % MODULUS)
 
     def give_up(self) -> None:
         self.backlog, self.large = [], None

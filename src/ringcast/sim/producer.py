@@ -63,12 +63,15 @@ class Producer:
         self._note_blocked()
         return len(self.multicasts.log) - before
 
-    def offer(self, count: int, size: int) -> None:
+    def offer(self, count: int, size: int, is_oob: bool = False) -> None:
         """Send `count` messages of `size` bytes and more as soon as there is room. Each
         is unlike all others."""
         start = len(self.multicasts.log) + len(self.multicasts.backlog)
-        self.offer_all([b"%x.%d" % (self.member.incarnation, number) + bytes(size)
-                        for number in range(start, start + count)])
+        payloads = [b"%x.%d" % (self.member.incarnation, number) + bytes(size)
+                    for number in range(start, start + count)]
+        if is_oob:
+            self.multicasts.oob.update(payloads)
+        self.offer_all(payloads)
 
     def offer_all(self, payloads: list[bytes]) -> None:
         """Send these messages as soon as there is room, unless it has stopped."""
@@ -216,12 +219,9 @@ class Producer:
         outgoing = self.outgoing(dest)
         if outgoing.is_next_large(window):
             return self.push_fragments(dest, window)
-        if dest is not None:
-            payload, flags = outgoing.next()
-            taken = window.push_many([payload], 0, flags)
-        else:
-            backlog = self.multicasts.backlog
-            taken = window.push_many(backlog[:most] if most else backlog, 0, 0)
+        payload, flags = outgoing.next()
+        payloads = [payload] if dest is not None else self.multicasts.alike(most)
+        taken = window.push_many(payloads, 0, flags)
         self._accept(dest, taken)
         return taken
 

@@ -62,9 +62,11 @@ class Replica:
 
     def deliver(self, batch: Batch) -> None:
         """Add messages to the state."""
-        if self.content.next_name and batch.dest is None:
+        if batch.dest is not None or batch.flags & Flag.OOB:
+            return
+        if self.content.next_name:
             self._violated(f"got {batch}")
-        if batch.dest is None and not batch.flags & Flag.OOB:
+        else:
             sums, sender = self.content.checksums, batch.sender.incarnation
             for payload in batch.payloads:
                 if self._is_promised(payload):

@@ -69,6 +69,8 @@ class StreamCheckers:
         self._places: dict[tuple[int, int], Place] = {}     # by receiver and sender
         self._cuts: dict[Cut, Seqno] = {}
         self._begins: dict[Cut, Seqno] = {}             # before the first message of who met there
+        # The OOB messages that were given, by receiver and sender.
+        self.oob: dict[tuple[int, int], set[Seqno]] = {}
         self._ends: dict[Cut, list[End]] = {}           # by the step of the layers that ended it
         # What can be checked only when a cut is known. It returns whether it is done.
         self._waiting: list[Callable[[], bool]] = []
@@ -185,23 +187,50 @@ class StreamCheckers:
     def delivered(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
         """Check that a receiver gets each sender's messages once, in order, without
         gaps, and as they were sent, from where the stream begins for it."""
+        if batch.flags & Flag.OOB:
+            self._delivered_oob(receiver, sender, batch)
+            return
         begins = sender.log.begin_of(batch.first)
+        key = receiver.incarnation, sender.incarnation
+        place = self._places.setdefault(key, Place(0))
+        goes_on = place.last is not None and not self._is_resumed(receiver, sender, place)
         expected = self._next_of(receiver, sender, batch, begins)
         if begins != expected:
             what = "duplicate" if precedes(begins, expected) else "gap"
             self.violated(what, f"{receiver.name} got {batch}; the next seqno of {sender.name} is "
                                 f"{expected}")
+        if goes_on and not receiver.observes:
+            passed = sender.log.oob_between(begins, batch.first)
+            if missing := passed - self.oob.get(key, set()):
+                self.violated("gap", f"{receiver.name} got {batch} without the OOB messages "
+                                     f"{sorted(missing)} before it")
+        sent = self._check_content(receiver, sender, batch)
+        # Not the payloads of the batch: a long run would keep a copy for each receiver.
+        got = receiver.consumer.got[batch.sender]
+        got += [None] * ((batch.first - begins) % MODULUS) + sent
+        place.last = batch.last
+        self.lives.note(receiver, sender.incarnation, batch.last)
+
+    def _check_content(self, receiver: "Member", sender: "Member",
+                       batch: Batch) -> list[bytes | None]:
+        """Check that these are the messages that were sent, and return them."""
         index = (batch.first - sender.offset - 1) % MODULUS
         sent = sender.log[index:index + len(batch)]
         if sent != batch.payloads:
             self.violated("content", f"{receiver.name} got {batch} with other payloads than "
                                      f"{sender.name} sent")
-        # Not the payloads of the batch: a long run would keep a copy for each receiver.
-        got = receiver.consumer.got[batch.sender]
-        got += [None] * ((batch.first - begins) % MODULUS) + sent
-        self._places.setdefault((receiver.incarnation, sender.incarnation),
-                                Place(0)).last = batch.last
-        self.lives.note(receiver, sender.incarnation, batch.last)
+        return sent
+
+    def _delivered_oob(self, receiver: "Member", sender: "Member", batch: Batch) -> None:
+        """Check that a receiver gets OOB messages once, and as they were sent."""
+        self._check_content(receiver, sender, batch)
+        known = self.oob.setdefault((receiver.incarnation, sender.incarnation), set())
+        for seqno in ((batch.first + step) % MODULUS for step in range(len(batch))):
+            if seqno not in sender.log.oob:
+                self.violated("gap", f"{receiver.name} got {batch} out of order")
+            if seqno in known:
+                self.violated("duplicate", f"{receiver.name} got {seqno} of {batch} again")
+            known.add(seqno)
 
     def skipped(self, receiver: "Member", sender: "Member", skipped: Skipped) -> None:
         """Check that an observer is told all that it missed, in its place, and nothing
@@ -214,7 +243,8 @@ class StreamCheckers:
         if not receiver.views or skipped.sender not in receiver.views[-1]:
             self.violated("sender", f"{what}; its view is "
                                     f"{receiver.views[-1] if receiver.views else None}")
-        if place.last is not None and skipped.first != (place.last + 1) % MODULUS:
+        before = sender.log.end_before((skipped.first - 1) % MODULUS)
+        if place.last not in (None, before):
             self.violated("skipped", f"{what}; the last before that was {place.last}")
         window, sent = sender.multicast.send_window, sender.multicast.send_window.sent
         if precedes(sent, skipped.last):
@@ -227,9 +257,9 @@ class StreamCheckers:
             self.violated("skipped", f"{what}; {sender.name} still has what follows "
                                      f"{window.ring.low}")
         got = receiver.consumer.got.setdefault(skipped.sender, [])
-        first = receiver.consumer.first.setdefault(skipped.sender, skipped.first)
-        got += [None] * ((skipped.last - first - len(got) + 1) % MODULUS)
-        place.last = skipped.last
+        first = receiver.consumer.first.setdefault(skipped.sender, (before + 1) % MODULUS)
+        place.last = sender.log.end_before(skipped.last)
+        got += [None] * ((place.last - first - len(got) + 1) % MODULUS)
 
     def _next_of(self, receiver: "Member", sender: "Member", batch: Batch, begins: int) -> int:
         """Return the seqno with which the next message begins. The first one since both
@@ -391,7 +421,7 @@ class StreamCheckers:
 def places_behind(sender: "Member", cut: Seqno) -> tuple[Seqno, ...]:
     """Return the places behind which a stream may begin at a cut: behind the last whole
     message, or behind the large message of which the cut has a part."""
-    following = (cut + 1) % MODULUS
+    following = sender.log.after(cut)
     end = sender.log.end_of(following)
     return (cut,) if end == following else (cut, end)
 

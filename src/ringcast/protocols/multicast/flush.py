@@ -316,6 +316,7 @@ class Flush:
         gone = self.departed.get(origin)
         if gone is None:
             stream = self.layer.open_stream(owed.sender, place)
+            stream.given = self.keeping.early.pop(origin, frozenset())
             gone = self.departed[origin] = Departed(stream, Gaps(place), cut=place, key=origin)
         gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
         gone.stream.is_resumed = True
@@ -451,6 +452,8 @@ class Flush:
     def end(self, gone: Departed) -> None:
         """If the stream of a departed sender has been delivered up to its cut, drop the
         large message that is not whole; and all of it, unless others may ask for it."""
+        if gone.whole is None:
+            self.keeping.note_early(gone.stream)
         if gone.is_delivered or not self.layer.receiving:
             gone.whole = gone.stream.whole if gone.whole is None else gone.whole
             gone.stream.reassembly = None

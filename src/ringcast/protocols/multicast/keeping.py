@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ringcast.protocols.multicast.base import Multicast
     from ringcast.protocols.multicast.flush import Agreed
     from ringcast.protocols.multicast.windows import ReceiveWindow
+    from ringcast.protocols.stream import Stream
 
 MOST_HELD = 64                          # departed streams that are held for absent members
 HELD_WINDOWS = 8                        # times max_bytes that they may take together
@@ -131,6 +132,8 @@ class Keeping:
         # Where streams ended for us: of the lives before, and of departed senders.
         self.places: Latest[Address, Seqno] = Latest(MAX_RESUME + len(resume))
         self.places |= resume
+        # OOB messages behind these ends that our application was given already.
+        self.early: Latest[int, frozenset[Seqno]] = Latest(MOST_HELD)
 
     # ------------------------------------------------------------------------------- for the others
 
@@ -204,6 +207,7 @@ class Keeping:
         the cut, where it stood, see that we ask for what is missing."""
         begin, cut = self.begin(sender, agreed), agreed.cuts[sender.incarnation]
         window = self.layer.open_window(sender, begin)
+        window.stream.given = self.early.pop(sender.incarnation, frozenset())
         if precedes(begin, cut):
             window.stream.is_resumed = True
             if self.layer.retransmits:
@@ -267,6 +271,11 @@ class Keeping:
         if self.durable:
             for gone in self.layer.flushing.departed.values():
                 self.places.remember(gone.stream.sender, gone.cut)
+
+    def note_early(self, stream: "Stream") -> None:
+        """Note which OOB messages of a stream that ends need not come again."""
+        if early := stream.early():
+            self.early.remember(stream.sender.incarnation, early)
 
     def whole(self, digest: Digest) -> Digest:
         """Return what the application has finished: of members as `digest` says, and of

@@ -27,7 +27,7 @@ from ringcast.sim.runs.faults import (
     slow_observers,
     switches,
 )
-from ringcast.sim.runs.load import large_messages, multicast_load, unicast_load
+from ringcast.sim.runs.load import large_messages, multicast_load, oob_messages, unicast_load
 from ringcast.sim.runs.plan import Plan, Start
 from ringcast.sim.runs.settings import NAMES, Settings, pick
 from ringcast.sim.runs.steady import steady_plan
@@ -85,6 +85,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     actions = multicast_load(rng, names, settings, options, duration)
     actions += unicast_load(rng, names, settings, duration)
     actions += large_messages(rng, names, settings, duration)
+    actions += oob_messages(Random(f"{seed} oob"), names, settings, duration)
     actions += faults(rng, names, settings, duration, suspicion)
     actions += slow_observers(of_observers, starts, duration)
     if stack.is_lossless:

@@ -43,6 +43,17 @@ def unicast_load(rng: Random, names: str, settings: Settings, duration: int) -> 
     return actions
 
 
+def oob_messages(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
+    """Draw OOB messages to everybody, as many as were asked for."""
+    left, actions = settings.oob or 0, []
+    while left > 0:
+        count, size = min(left, rng.choice([1, 1, 1, 2, 5])), rng.choice([0, 20, 200, 1000, 70_000])
+        actions.append(Action(rng.randrange(duration), "send oob", rng.choice(names),
+                              (count, size)))
+        left -= count
+    return actions
+
+
 def large_messages(rng: Random, names: str, settings: Settings, duration: int) -> list[Action]:
     """Draw messages to everybody that go out in fragments, as many as were asked
     for."""

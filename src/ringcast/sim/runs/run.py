@@ -55,8 +55,8 @@ NETWORK_COUNTERS = ("num_lost", "num_cut", "num_duplicated", "num_reordered", "n
                     "num_clogged", "num_congested", "num_in_pieces")
 LINK_COUNTERS = ("num_broken", "num_overtaken", "num_control_broken")
 # Actions for which no member that is alive may be suspected.
-NO_CAUSE = {"send", "send unicast", "stop sending", "leave", "crash", "crash at", "restart", "hide",
-            "show", "refuse", "break for"}
+NO_CAUSE = {"send", "send oob", "send unicast", "stop sending", "leave", "crash", "crash at",
+            "restart", "hide", "show", "refuse", "break for"}
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -168,6 +168,9 @@ class Run:
         elif action.what == "send":
             if len(member.producer.multicasts.backlog) <= value[0]:     # not blocked for long
                 member.offer(*value)
+        elif action.what == "send oob":
+            count, size = value
+            member.offer(count, size, is_oob=True)
         elif action.what == "stop sending":
             member.producer.give_up_multicasts()
         elif action.what == "slow":

@@ -63,6 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unicast: Annotated[int | None, Help("Messages to single members, all together.")] = None
     large: Annotated[int | None, Help("Messages to everybody that are too large for a datagram.",
                                       "0")] = None
+    oob: Annotated[int | None, Help("OOB messages to everybody.", "0")] = None
     splits: Annotated[int | None, times("a member does not see another one, for messages to "
                                         "single members")] = None
     stack: Annotated[str, Help(f"The stack of the group: {', '.join(NETWORKED)}.",
@@ -109,8 +110,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if value is not None and not 0 <= value < 1:
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, "
                                   f"not {value}")
-        for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "splits", "breaks",
-                     "outages", "switches", "threads", "steady", "durable", "observers",
+        for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "oob", "splits",
+                     "breaks", "outages", "switches", "threads", "steady", "durable", "observers",
                      "late", "send_buffer"):
             number = getattr(self, name)
             if number is not None and number < 0:

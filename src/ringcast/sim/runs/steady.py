@@ -39,7 +39,7 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
     in_flight = window * (size + 100) * SECOND // bandwidth         # time of a window on the wire
     duration = end + 10 * nanoseconds(config.scan_interval) + 10 * delay + len(names) * in_flight
     network: dict[str, Any] = {name: getattr(settings, name) or 0.0 for name in RATES}
-    timed = (*FAULTS, "unicast", "large", "splits", "breaks", "outages")
+    timed = (*FAULTS, "unicast", "large", "oob", "splits", "breaks", "outages")
     asked = msgspec.structs.replace(settings, **{name: getattr(settings, name) or 0
                                                  for name in timed})
     suspicion = nanoseconds(config.suspect_timeout)
