@@ -1,5 +1,6 @@
 """An outbox holds each batch of its writers once, or not at all."""
 
+import fcntl
 import os
 import threading
 import time
@@ -61,6 +62,38 @@ def test_many_writers_commit_at_once_and_each_batch_gets_one_number(outbox):
     assert len(set(numbers)) == 6 and {number for _, number in numbers} == set(range(1, 7))
     assert sorted(manifest.batch for manifest in outbox.pending()[0].values()) == list(range(6))
     assert len(os.listdir(outbox.parts)) == 6
+
+
+def test_a_number_is_given_while_nobody_else_gives_one(outbox, monkeypatch):
+    """Else the batch with that number could be sent, and its manifest be gone."""
+    link, locks = os.link, []
+
+    def is_locked(*names):
+        with open(outbox.batches / "lock") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locks.append(names)
+        link(*names)
+
+    monkeypatch.setattr(os, "link", is_locked)
+    assert [put(outbox, "q", batch, [b"a"]) for batch in range(2)] == [1, 2]
+    assert len(locks) == 2
+    with open(outbox.batches / "lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize("query", ["q", None])
+def test_a_link_that_was_made_and_is_said_to_be_there_already_counts(outbox, monkeypatch, query):
+    """NFS asks again when an answer is lost."""
+    link = os.link
+
+    def link_twice(*names):
+        link(*names)
+        link(*names)
+
+    monkeypatch.setattr(os, "link", link_twice)
+    assert put(outbox, query, 0, [b"a"]) == 1
+    manifest = outbox.manifest(1)
+    assert [*outbox.pending()[0]] == [1] and stored(outbox, manifest.parts[0]) == [b"a"]
 
 
 def test_a_part_that_is_too_large_leaves_nothing(outbox):

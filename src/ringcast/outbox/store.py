@@ -6,12 +6,14 @@
     status.json               what the publisher does; a write that times out reports it
     parts/<unique>.arrow      the payloads of one task, an Arrow IPC stream
     batches/<number>.json     the manifest of a batch: its parts in order of sending
+    batches/lock              held (flock) while a batch is given a number
 
 A batch exists as soon as its manifest exists. A part that no manifest names belongs to
 nothing (to a failed attempt, or to a task that ended too late) and is removed after a
-while. Manifests have dense numbers. They are created by a link, which fails when the
-number is taken. So a driver that has created a manifest has read all manifests before
-it, and of two drivers that commit the same batch, one finds it there. Batches are sent
+while. Manifests have dense numbers, which are given under a lock: the publisher removes
+the manifests of what is sent, so a number that is free may have been used. So a driver
+that has created a manifest has read all manifests before it, and of two drivers that
+commit the same batch, one finds it there. Batches are sent
 in the order of their numbers, and the seqno of each row follows from the ledger, so
 nothing else has to be written before a batch is sent.
 
@@ -24,7 +26,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -239,19 +241,32 @@ class Outbox:
         with os_errors_as_outbox_error(self.path):
             write_json(draft, Manifest(query, batch, parts), fsync=True)
             try:
-                while True:
+                with self._numbering():
                     pending, ledger = self.pending()
                     number = _number_in(pending, ledger, query, batch)
                     if number is not None:
                         self.discard(parts)
                         return number
                     number = max(pending, default=ledger.finished) + 1
-                    with suppress(FileExistsError):
+                    try:
                         os.link(draft, self.batches / name_of(number))
-                        return number
+                    except FileExistsError:             # NFS has lost the answer, and asked again
+                        if draft.stat().st_nlink < 2:
+                            raise
+                    return number
             finally:
                 draft.unlink(missing_ok=True)
                 sync_directory(self.batches, fsync=True)
+
+    @contextmanager
+    def _numbering(self) -> Iterator[None]:
+        """Hold the lock under which a batch is given a number."""
+        fd = os.open(self.batches / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def is_finished(self, number: int) -> bool:
         ledger = self.ledger()
