@@ -54,8 +54,8 @@ class WorkQueue:
 
     async def serve(self, name: str) -> None:
         """Send what is held to who wants it."""
-        wants = self._wants[name]
-        while wants and (message := self.held.take(name)) is not None:
+        # A view puts other wants in their place.
+        while (wants := self._wants[name]) and (message := self.held.take(name)) is not None:
             member, (_, number) = next(iter(wants.items()))
             given = Note("given", name, to=member.incarnation, number=number)
             self._give(given, member)
