@@ -116,6 +116,16 @@ def test_an_old_file_of_a_dead_process_is_removed_when_any_channel_opens(killed,
         assert snapshots(group) == []
 
 
+def test_an_old_file_of_another_container_is_removed_too(killed, monkeypatch):
+    group = killed()
+    monkeypatch.setattr(statusfile, "life_of", lambda snapshot: Life.UNKNOWN)
+    with Channel(new_group(), stack="inproc"):
+        assert len(snapshots(group)) == 1
+    monkeypatch.setattr(statusfile, "KEEP", -1)
+    with Channel(new_group(), stack="inproc"):
+        assert snapshots(group) == []
+
+
 def test_a_stopped_process_is_known_as_one_and_its_last_words_can_be_read(shared):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         words = snapshot(pid=process.pid, started=statusfile.process(process.pid)[1])

@@ -145,7 +145,8 @@ def remove_stale(path: Path) -> None:
             is_old = time.time() - entry.stat(follow_symlinks=False).st_mtime > KEEP
             if is_mine or is_old:
                 snapshot = read(Path(entry.path))
-                if is_old if snapshot is None else life_of(snapshot) is Life.DEAD:
+                life = Life.UNKNOWN if snapshot is None else life_of(snapshot)
+                if life is Life.DEAD or (life is Life.UNKNOWN and is_old):
                     os.unlink(entry.path)
 
 
