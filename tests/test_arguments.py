@@ -30,6 +30,17 @@ from ringcast.stacks import build_stack, open_transport
 NAN, INF = float("nan"), float("inf")
 A = Address("A", 1)
 
+
+
+async def coroutine(*_):
+    """Take what a callback takes."""
+
+
+class Coroutine:
+    async def __call__(self, *_):
+        """Take what a callback takes."""
+
+
 OF_A_CHANNEL = {
     "a group that is no text": (TypeError, "group is a str, not int", {"group": 5}),
     "a group without a name": (ConfigError, "group is empty", {"group": ""}),
@@ -42,6 +53,17 @@ OF_A_CHANNEL = {
     "a durable member that takes a state": (
         ConfigError, "goes on where it stood", {"durable": True, "on_state": print}),
     "messages to a number": (TypeError, "on_message is a function", {"on_message": 5}),
+    "messages to a coroutine": (TypeError, "on_message is called on a thread of the channel",
+                                {"on_message": coroutine}),
+    "views to an object whose call is a coroutine": (TypeError, "it cannot be async",
+                                                     {"on_view": Coroutine()}),
+    "more undelivered than there can be": (ConfigError, "up to 1e\\+18",
+                                           {"max_undelivered": 1 << 70}),
+    "a heartbeat that never ends": (ConfigError, "from 0.001", {"heartbeat_interval": 1e-7}),
+    "repeats without a pause": (ConfigError, "less than 0.001", {
+        "xmit_interval": 1e-7, "stack": "mcast-udp"}),
+    "no repeats for ever": (ConfigError, "more than 86400000", {
+        "xmit_interval": -INF, "stack": "nakack2-tcp"}),
     "views to a text": (TypeError, "on_view is a function", {"on_view": "print"}),
     "undelivered to a list": (TypeError, "on_undelivered is a function", {"on_undelivered": []}),
     "deliver as a word": (TypeError, "deliver is True or False", {"deliver": "no"}),
@@ -109,6 +131,19 @@ def test_a_wrong_timeout_raises_at_once_even_where_nothing_would_wait(channel, c
         CALLS[call](channel, timeout)
     assert one_sentence(caught)
     assert channel.status().multicast.hr == before
+
+
+def test_to_leave_or_not_is_no_word(channel):
+    with pytest.raises(TypeError, match="leave is True or False, not str"):
+        channel.close(leave="no")
+    channel.send(b"it is open")
+
+
+def test_send_many_may_send_what_the_same_channel_receives():
+    with Channel("arguments that are received", name="A", stack="inproc") as echo:
+        echo.send_many([b"a", b"b"])
+        echo.send_many(message.payload.upper() for message in echo.messages(timeout=0.5))
+        assert [message.payload for message in echo.messages(timeout=0.5)] == [b"A", b"B"]
 
 
 FLAGS = {

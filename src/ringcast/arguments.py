@@ -8,6 +8,7 @@ instead: TypeError for a value of a wrong type, ConfigError for one outside its 
 
 import threading
 from collections.abc import Iterable, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
 from ringcast.address import LASTING, TURNS, Address, Succession
@@ -49,9 +50,13 @@ def member_name(argument: str, value: Any) -> str:
 
 
 def callback(argument: str, value: Any) -> Any:
-    """Return a function, or None."""
+    """Return a function, or None. It may not be a coroutine function."""
     if value is not None and not callable(value):
         raise TypeError(f"{argument} is a function, or None, not {kind(value)}")
+    if value is not None and (iscoroutinefunction(value)
+                              or iscoroutinefunction(type(value).__call__)):
+        raise TypeError(f"{argument} is called on a thread of the channel, so it cannot be async; "
+                        "pass a function that calls asyncio.run_coroutine_threadsafe")
     return value
 
 

@@ -36,10 +36,11 @@ MAX_DATAGRAM = 65_535 - UDP_HEADERS     # of IPv4, without the headers
 
 SCAN_INTERVAL = 3.0                     # milliseconds
 DAY = 86_400_000                        # milliseconds
+SHORTEST = 0.001                        # milliseconds
 LONGEST_ABSENCE = 31 * 86_400           # seconds
 
-Count = Annotated[int, Meta(ge=1)]
-Milliseconds = Annotated[float, Meta(gt=0, le=DAY)]
+Count = Annotated[int, Meta(ge=1, le=10**18)]
+Milliseconds = Annotated[float, Meta(ge=SHORTEST, le=DAY)]
 
 COMMON = ("max_message_size",)          # options that all members of a group must share ...
 OF_FLUSH = ("capacity", "max_bytes", "partition")   # ... because of the flush also these
@@ -369,9 +370,12 @@ def check_xmit_interval(value: float, stack: str) -> None:
     # Imported here, because Spark's workers may have no compiled core.
     from ringcast.stacks import STACKS
 
-    if value > DAY:
-        raise ConfigError(f"xmit_interval={value:g} is more than {DAY} milliseconds, which are a "
+    if not -DAY <= value <= DAY:
+        raise ConfigError(f"xmit_interval={value} is more than {DAY} milliseconds, which are a "
                           "day; pass less")
+    if 0 < value < SHORTEST:
+        raise ConfigError(f"xmit_interval={value:g} is less than {SHORTEST} milliseconds; pass "
+                          "more")
     if value <= 0 and not STACKS[stack].may_skip_retransmission:
         raise ConfigError(f"xmit_interval={value:g} means no retransmission, and {stack} needs "
                           "it; use nakack2-tcp, or pass more than 0")

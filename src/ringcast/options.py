@@ -21,7 +21,7 @@ class Options(TypedDict, total=False):
 
     max_bytes: int
     """Bytes of messages that a window holds at most (decision 7).
-    Values: whole number from 1. Default: `8388608`."""
+    Values: whole number from 1 up to 1e+18. Default: `8388608`."""
 
     xmit_interval: float
     """Milliseconds between two scans, which repeat acks and the highest seqno; more in
@@ -31,7 +31,7 @@ class Options(TypedDict, total=False):
 
     ack_threshold: int
     """Delivered messages after which an ack is sent immediately (MCAST.txt: N).
-    Values: whole number from 1. Default: `4096`."""
+    Values: whole number from 1 up to 1e+18. Default: `4096`."""
 
     use_ring_buffer: bool
     """Use windows of fixed size instead of tables that grow with what they hold.
@@ -46,39 +46,40 @@ class Options(TypedDict, total=False):
     become_server_queue_size: int
     """Messages that are kept while their receive window does not exist yet. Without
     retransmission all are kept.
-    Values: whole number from 1. Default: `50`. Only with nakack2-udp, nakack2-tcp."""
+    Values: whole number from 1 up to 1e+18. Default: `50`. Only with nakack2-udp,
+    nakack2-tcp."""
 
     gap_timeout: float
     """Milliseconds after which a gap is reported as a warning, where there is no
     retransmission.
-    Values: number above 0 up to 86400000. Default: `5000`. Only with nakack2-tcp."""
+    Values: number from 0.001 up to 86400000. Default: `5000`. Only with nakack2-tcp."""
 
     stable_interval: float
     """Milliseconds between two rounds of votes, while some message is not known to be
     stable; more in large groups (decision 38).
-    Values: number above 0 up to 86400000. Default: `20`. Only with nakack2-udp,
+    Values: number from 0.001 up to 86400000. Default: `20`. Only with nakack2-udp,
     nakack2-tcp."""
 
     stable_bytes: int
     """Finished bytes after which a vote is sent as soon as it is this member's turn
     (decision 38).
-    Values: whole number from 1. Default: `1048576`. Only with nakack2-udp,
+    Values: whole number from 1 up to 1e+18. Default: `1048576`. Only with nakack2-udp,
     nakack2-tcp."""
 
     ack_min_interval: float
     """Shortest time between two acks of one connection, in milliseconds (UNICAST3.txt:
     min time).
-    Values: number above 0 up to 86400000. Default: `0.2`."""
+    Values: number from 0.001 up to 86400000. Default: `0.2`."""
 
     ack_max_interval: float
     """Longest time from when a message is finished until it is acknowledged, in
     milliseconds (UNICAST3.txt: max time).
-    Values: number above 0 up to 86400000. Default: `1`."""
+    Values: number from 0.001 up to 86400000. Default: `1`."""
 
     sync_min_interval: float
     """Shortest time between two SEND_FIRST_SEQNOs to one member, and between two
     answers to one member, in milliseconds.
-    Values: number above 0 up to 86400000. Default: `10`."""
+    Values: number from 0.001 up to 86400000. Default: `10`."""
 
     conn_expiry_timeout: float
     """Milliseconds after which an idle connection closes; 0: it never does.
@@ -86,7 +87,7 @@ class Options(TypedDict, total=False):
 
     conn_close_timeout: float
     """Milliseconds after which a connection that closes is closed and forgotten.
-    Values: number above 0 up to 86400000. Default: `10000`."""
+    Values: number from 0.001 up to 86400000. Default: `10000`."""
 
     max_closed_connections: int
     """Closed connections whose highest delivered seqno is remembered (decision 16).
@@ -100,23 +101,23 @@ class Options(TypedDict, total=False):
     """Milliseconds after which a receiver drops an incomplete message that its sender
     does not go on with. A send() that waits for room gives such a message up after half
     of that.
-    Values: number above 0 up to 86400000. Default: `60000`."""
+    Values: number from 0.001 up to 86400000. Default: `60000`."""
 
     heartbeat_interval: float
     """Milliseconds between two heartbeats of a member (ALIVE).
-    Values: number above 0 up to 86400000. Default: `200`."""
+    Values: number from 0.001 up to 86400000. Default: `200`."""
 
     suspect_timeout: float
     """Milliseconds of silence after which a member is probed, and then suspected.
-    Values: number above 0 up to 86400000. Default: `2000`."""
+    Values: number from 0.001 up to 86400000. Default: `2000`."""
 
     seek_interval: float
     """Milliseconds between two questions of a member that looks for its group (SEEK).
-    Values: number above 0 up to 86400000. Default: `50`; inproc: `5`."""
+    Values: number from 0.001 up to 86400000. Default: `50`; inproc: `5`."""
 
     form_margin: float
     """Milliseconds without anybody new, after which members without a group form one.
-    Values: number above 0 up to 86400000. Default: `300`; inproc: `20`."""
+    Values: number from 0.001 up to 86400000. Default: `300`; inproc: `20`."""
 
     min_members: int
     """With fewer members this one forms no group; connect() waits for so many.
@@ -136,11 +137,11 @@ class Options(TypedDict, total=False):
     join_timeout: float
     """Milliseconds that connect() waits for a view of min_members, unless it is given a
     timeout.
-    Values: number above 0 up to 86400000. Default: `30000`."""
+    Values: number from 0.001 up to 86400000. Default: `30000`."""
 
     leave_timeout: float
     """Milliseconds that a member that leaves waits for the others to notice it.
-    Values: number above 0 up to 86400000. Default: `2000`."""
+    Values: number from 0.001 up to 86400000. Default: `2000`."""
 
     max_datagram: int
     """Bytes of the largest datagram. Over UDP, off loopback, it is limited to the
@@ -155,7 +156,7 @@ class Options(TypedDict, total=False):
     bundle_delay: float
     """Milliseconds that messages wait for others, after a full datagram; after any
     other they leave at once, or as soon as the sender's thread gives way.
-    Values: number above 0 up to 86400000. Default: `0.3`."""
+    Values: number from 0.001 up to 86400000. Default: `0.3`."""
 
     oob_in_order: bool
     """Deliver OOB messages at their place in the order, as a recorder of the order
@@ -165,12 +166,12 @@ class Options(TypedDict, total=False):
     max_undelivered: int
     """Messages that the application may have at a time: given to it, and not finished
     by it.
-    Values: whole number from 1. Default: `65536`."""
+    Values: whole number from 1 up to 1e+18. Default: `65536`."""
 
     state_backlog: int
     """Bytes of messages that a member holds back until it has been given the
     application's state; with more, their senders wait.
-    Values: whole number from 1. Default: `1073741824`."""
+    Values: whole number from 1 up to 1e+18. Default: `1073741824`."""
 
     status_file: bool
     """Write what status() says into a file that only this user can read, at most every
@@ -245,5 +246,5 @@ class Options(TypedDict, total=False):
 
     link_timeout: float
     """Milliseconds after which the connection to a peer that has vanished is cut.
-    Values: number above 0 up to 86400000. Default: `5000`. Only with mcast-tcp,
+    Values: number from 0.001 up to 86400000. Default: `5000`. Only with mcast-tcp,
     nakack2-tcp."""

@@ -92,7 +92,7 @@ class Channel(AsyncSendPort):
     async def close(self, timeout: float | None = 5.0, *, leave: bool = True) -> int:
         """Leave the group and close the channel; see ringcast.Channel.close. If it is
         cancelled, a thread of the channel goes on with it."""
-        timeout = arguments.timeout(timeout)
+        timeout, leave = arguments.timeout(timeout), arguments.boolean("leave", leave)
         unacked = await self._run(self._channel._closing.steps(timeout, leave))
         if self._channel._state.closed:
             self._wakeups.detach()

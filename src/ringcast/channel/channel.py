@@ -318,7 +318,7 @@ class Channel(SendPort):
         close(), or the end of the program, waits for that thread.
         """
         timeout = arguments.timeout(timeout)
-        return self._closing.close(timeout, leave)
+        return self._closing.close(timeout, arguments.boolean("leave", leave))
 
     def __enter__(self) -> Self:
         self._state.check_open()
@@ -346,7 +346,8 @@ class Channel(SendPort):
         sent: the first ones; the others were not.
         """
         if not self._send_all_now(payloads, dest, timeout, flags):
-            self._sending.send_many(payloads, dest, timeout, flags)
+            # The payloads first: they may come from calls of this channel.
+            self._sending.send_many(arguments.payloads(payloads), dest, timeout, flags)
 
     def _send_otherwise(self, payload: bytes, dest: Address | str | None, flags: int,
                         timeout: float | None) -> None:
