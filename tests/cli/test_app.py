@@ -137,3 +137,23 @@ def test_where_no_room_is_left_for_the_output_a_sentence_says_so(words):
 def test_an_option_before_the_command_does_not_hide_it():
     load(["--some-option", "members", "--json"])
     assert "ringcast.cli.members" in sys.modules
+
+
+@pytest.mark.parametrize("words", [["status", "nobody"], ["top", "nobody"], ["--version"]],
+                         ids=" ".join)
+def test_standard_streams_may_be_closed(words):
+    done = subprocess.run(["sh", "-c", '"$@" <&- >&-', "sh", *RINGCAST, *words],
+                          stderr=subprocess.PIPE, text=True)
+    assert (done.stderr, done.returncode) == ("", ringcast(*words).returncode)
+
+
+def test_a_member_whose_input_is_closed_leaves_and_sends_nothing_of_its_own():
+    done = subprocess.run(["sh", "-c", '"$@" <&-', "sh", *RINGCAST, "join", new_group(), "--json",
+                           "--stack", "mcast-tcp"], capture_output=True, text=True)
+    assert done.returncode == 0 and '"message"' not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["name", "secret", "on_message", "deliver"])
+def test_an_argument_of_a_channel_is_no_option_to_set(name):
+    done = ringcast("join", new_group(), "--set", f"{name}=x")
+    assert done.returncode == 2 and f"there is no option '{name}'" in done.stderr

@@ -12,6 +12,7 @@ INTERRUPTED = 130       # exit status after Ctrl-C, as in shells
 
 def main() -> None:
     """Run the `ringcast` script."""
+    open_missing()
     try:
         import atexit
         import signal
@@ -32,6 +33,16 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     finally:
         signal.signal(signal.SIGINT, leave)
+
+
+def open_missing() -> None:
+    """Open /dev/null in the place of standard streams that are closed. Else a socket
+    would take their numbers, and be read as the input, or written to as the output."""
+    import os
+
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:                  # files take the lowest number that is free
+            setattr(sys, name, open(os.devnull, mode))
 
 
 def leave(*_: object) -> None:

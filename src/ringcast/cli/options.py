@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ringcast.config import NETWORKED, Config, check_stack, configure
+from ringcast.config import NETWORKED, Config, check_stack, configure, suggestion
 from ringcast.errors import ConfigError
 from ringcast.logs import printable as printable
 from ringcast.paths import local_path, typed as typed
@@ -146,6 +146,8 @@ def settings(options: list[str] | None, flag: str = "--set") -> dict[str, Any]:
         name, mark, value = option.partition("=")
         if not mark or not name:
             raise ConfigError(f"{flag} {option} has no value; write {flag} NAME=VALUE")
+        if flag == "--set" and name not in Config.__struct_fields__:
+            raise ConfigError(f"there is no option {name!r}; {suggestion(name)}")
         chosen[name] = value
     return chosen
 
