@@ -69,7 +69,7 @@ def test_a_number_is_given_while_nobody_else_gives_one(outbox, monkeypatch):
     link, locks = os.link, []
 
     def is_locked(*names):
-        with open(outbox.batches / "lock") as lock, pytest.raises(BlockingIOError):
+        with open(outbox.path / "batches.lock") as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         locks.append(names)
         link(*names)
@@ -77,7 +77,7 @@ def test_a_number_is_given_while_nobody_else_gives_one(outbox, monkeypatch):
     monkeypatch.setattr(os, "link", is_locked)
     assert [put(outbox, "q", batch, [b"a"]) for batch in range(2)] == [1, 2]
     assert len(locks) == 2
-    with open(outbox.batches / "lock") as lock:
+    with open(outbox.path / "batches.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

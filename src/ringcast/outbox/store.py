@@ -6,7 +6,7 @@
     status.json               what the publisher does; a write that times out reports it
     parts/<unique>.arrow      the payloads of one task, an Arrow IPC stream
     batches/<number>.json     the manifest of a batch: its parts in order of sending
-    batches/lock              held (flock) while a batch is given a number
+    batches.lock              held (flock) while a batch is given a number
 
 A batch exists as soon as its manifest exists. A part that no manifest names belongs to
 nothing (to a failed attempt, or to a task that ended too late) and is removed after a
@@ -42,6 +42,7 @@ from ringcast.paths import local_path
 FORMAT = "ringcast-outbox"
 VERSION = 2         # in version 1 all processes of a publisher were one incarnation
 META, LOCK, LEDGER, STATUS = "outbox.json", "lock", "ledger.json", "status.json"
+NUMBERS = "batches.lock"
 PARTS, BATCHES = "parts", "batches"
 
 PAYLOADS = pa.schema([pa.field("payload", pa.binary(), nullable=False)])
@@ -261,7 +262,7 @@ class Outbox:
     @contextmanager
     def _numbering(self) -> Iterator[None]:
         """Hold the lock under which a batch is given a number."""
-        fd = os.open(self.batches / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = os.open(self.path / NUMBERS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
