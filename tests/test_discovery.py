@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from asyncio import CancelledError
 
 import msgspec
 import pytest
@@ -245,13 +246,14 @@ def test_what_a_function_does_wrong_is_logged_and_changes_nothing(finder, warnin
     assert asked.find() == ["10.0.0.1:1"]
 
 
-def test_a_function_that_raises_is_asked_again(finder, warnings):
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, CancelledError])
+def test_a_function_that_raises_is_asked_again(finder, warnings, error):
     count = []
 
     def members():
         count.append(1)
         if len(count) < 4:
-            raise RuntimeError("not yet")
+            raise error("not yet")
         return ["10.0.0.1:1"]
 
     asked = finder(members)

@@ -64,6 +64,12 @@ def test_who_cannot_be_asked_says_so():
     channel.close()
 
 
+def test_a_member_goes_on_if_nobody_can_say_whether_a_view_is_its_last(caplog):
+    with Channel(new_group(), name="a", stack="inproc", until=lambda view: 1 / 0) as member:
+        member.send(b"it works all the same")
+    assert member.fault is None and "until raised ZeroDivisionError" in caplog.text
+
+
 def test_a_member_ends_in_the_turn_of_its_last_view():
     group = new_group()
     with Channel(group, name="a", stack="inproc", until=lambda view: "b" in view.names) as member:

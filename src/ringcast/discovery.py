@@ -175,7 +175,7 @@ class Watcher:
             return None
         try:
             found = list(dict.fromkeys(self.look()))[:MOST_PLACES]
-        except Exception as error:
+        except BaseException as error:                  # a user's function may raise anything
             found = self.kept()
             if not (self._has_failed or self._is_closed):
                 log.warning("cannot look for members: %s: %s; trying again", self.what, error)

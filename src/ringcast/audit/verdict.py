@@ -194,7 +194,7 @@ def read(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
     before = spark.conf.get(LISTING)
     spark.conf.set(LISTING, str(len(parts) + 1))
     try:
-        return spark.read.schema(SCHEMA).parquet(*map(str, parts))
+        return spark.read.schema(SCHEMA).parquet(*(str(part.absolute()) for part in parts))
     finally:
         spark.conf.set(LISTING, str(before))
 

@@ -153,8 +153,9 @@ class Channel(SendPort):
             stream (see Succession). All of them must have the same max_bundle_size and
             max_datagram (off loopback: the same MTU), and send from one thread.
         until: called with each View when it is installed, on a thread of the channel
-            that may not wait. If it returns True, the channel closes at once with a
-            fault, and sends nothing in this view.
+            that may not wait, and so calls no method of the channel. If it returns
+            True, the channel closes at once with a fault, and sends nothing in this
+            view.
         secret: the path of a file that `ringcast keygen` wrote and only its owner can
             read; or a function that returns 32 random bytes. All members have the same
             secret. Everything between them is encrypted and authenticated, and who does

@@ -24,7 +24,8 @@ def members_command(
     group: GroupHere,
     as_json: AsJson = False,
     timeout: Annotated[float, typer.Option(
-        min=0, help="Seconds after which nobody is expected to answer any more.")] = 2.0,
+        min=0, max=86_400,
+        help="Seconds after which nobody is expected to answer any more.")] = 2.0,
     stack: StackName = "mcast-udp",
     discovery: Discovery = "multicast",
     secret_file: SecretFile = None,

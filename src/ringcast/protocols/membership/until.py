@@ -23,6 +23,11 @@ class Until(Layer):
 
     def view(self, view: View, now: Instant) -> None:
         super().view(view, now)
-        if self.is_last(view):
+        try:
+            is_last = self.is_last(view)
+        except Exception as error:
+            self.stack.effects.warnings.append(f"until raised {error!r}; this member goes on")
+            return
+        if is_last:
             self.stack.layer(Membership).stop(f"this member was to end with the view {view}; open "
                                               "a new channel")
