@@ -16,6 +16,7 @@ from ringcast.outbox.store import (
     LEDGER,
     LOCK,
     META,
+    NUMBERS,
     PARTS,
     STATUS,
     VERSION,
@@ -53,7 +54,8 @@ class OwnedOutbox(Outbox):
     def _open(self, meta: OutboxMeta) -> None:
         make_directory(self.path, fsync=True)
         known = self.meta()
-        if known is None and set(os.listdir(self.path)) - {LOCK, PARTS, BATCHES, META + ".tmp"}:
+        ours = {LOCK, NUMBERS, PARTS, BATCHES, META + ".tmp"}
+        if known is None and set(os.listdir(self.path)) - ours:
             raise OutboxError(f"{self.path} is not an outbox (it has files but no {META}): name an "
                               "outbox, or an empty directory.")
         if known is not None and known.group != meta.group:
@@ -62,6 +64,8 @@ class OwnedOutbox(Outbox):
         self._lock = self._take_lock()
         self.parts.mkdir(exist_ok=True)
         self.batches.mkdir(exist_ok=True)
+        if not (self.path / NUMBERS).exists():
+            (self.path / NUMBERS).touch()
         if known != meta:
             write_json(self.path / META, meta, fsync=True)
 

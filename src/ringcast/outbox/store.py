@@ -262,7 +262,11 @@ class Outbox:
     @contextmanager
     def _numbering(self) -> Iterator[None]:
         """Hold the lock under which a batch is given a number."""
-        fd = os.open(self.path / NUMBERS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        path = self.path / NUMBERS
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except PermissionError:                         # it is another user's
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield

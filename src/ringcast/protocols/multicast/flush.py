@@ -316,7 +316,7 @@ class Flush:
         gone = self.departed.get(origin)
         if gone is None:
             stream = self.layer.open_stream(owed.sender, place)
-            stream.given = self.keeping.early.pop(origin, frozenset())
+            stream.given = self.keeping.given(origin, place)
             gone = self.departed[origin] = Departed(stream, Gaps(place), cut=place, key=origin)
         gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
         gone.stream.is_resumed = True

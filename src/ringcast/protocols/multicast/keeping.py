@@ -207,7 +207,7 @@ class Keeping:
         the cut, where it stood, see that we ask for what is missing."""
         begin, cut = self.begin(sender, agreed), agreed.cuts[sender.incarnation]
         window = self.layer.open_window(sender, begin)
-        window.stream.given = self.early.pop(sender.incarnation, frozenset())
+        window.stream.given = self.given(sender.incarnation, begin)
         if precedes(begin, cut):
             window.stream.is_resumed = True
             if self.layer.retransmits:
@@ -276,6 +276,10 @@ class Keeping:
         """Note which OOB messages of a stream that ends need not come again."""
         if early := stream.early():
             self.early.remember(stream.sender.incarnation, early)
+
+    def given(self, sender: int, begin: Seqno) -> frozenset[Seqno]:
+        """Return which of these come again in a stream that begins here."""
+        return frozenset(seqno for seqno in self.early.pop(sender, ()) if precedes(begin, seqno))
 
     def whole(self, digest: Digest) -> Digest:
         """Return what the application has finished: of members as `digest` says, and of
