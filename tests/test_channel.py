@@ -410,7 +410,7 @@ def test_a_returning_member_goes_on_where_its_digest_ends():
     ({"capacity": 0}, "^capacity takes a whole number from 1 up to 67108864, not 0; "),
     ({"capacity": "lots"}, "^capacity takes a whole number from 1 up to 67108864, not 'lots'; "),
     ({"port": 70_000}, "^port takes a whole number from 1 up to 65535, not 70000; "),
-    ({"heartbeat_interval": None}, "takes a number above 0 up to 86400000, not None; "),
+    ({"heartbeat_interval": None}, "takes a number from 0.001 up to 86400000, not None; "),
     ({"partition": "none"}, "^partition takes `merge` or `primary`, not 'none'; "),
     ({"status_file": "no way"}, "^status_file takes `True` or `False`, not 'no way'; "),
     ({"trace": 5}, "^trace takes text, not 5; "),
