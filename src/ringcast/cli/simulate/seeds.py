@@ -139,7 +139,8 @@ def outcomes(seeds: range, fixed: Settings, workers: int) -> Generator[Outcome]:
                 for future in done:
                     yield from future.result()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            # Then the pool gives up what waits, and it does not take long to wait for
+            # it: Python must not end while a thread of it closes what Python uses then.
             for worker in multiprocessing.active_children():
                 worker.kill()
             raise
