@@ -1,6 +1,8 @@
 """Messages that an application sends to one destination: those that wait for room, and
 those that were sent."""
 
+from collections.abc import Sequence
+
 from ringcast._core.send_window import SendWindow
 from ringcast.config import Config
 from ringcast.endpoint import Fragments
@@ -74,23 +76,26 @@ class Multicasts(Outgoing):
         """Return the first messages that wait, as many as have the same flags, at most
         `most` of them (0: all)."""
         few = self.backlog[:most] if most else self.backlog
+        if not self.oob:
+            return few
         is_oob = few[0] in self.oob
         return few[:next((place for place, payload in enumerate(few)
                           if (payload in self.oob) != is_oob), len(few))]
 
     def accept(self, count: int) -> None:
-        for payload in self.backlog[:count]:
-            self._note(payload, payload in self.oob)
+        self._note(self.backlog[:count])
         del self.backlog[:count]
 
     def accept_fragments(self, count: int) -> None:
-        for _ in range(count):
-            self._note(None, self.backlog[0] in self.oob)
+        self._note([None] * count)
 
-    def _note(self, payload: bytes | None, is_oob: bool) -> None:
-        self.log.append(payload)
-        if is_oob:
-            self.log.oob.add((self.log.offset + len(self.log)) % MODULUS)
+    def _note(self, sent: Sequence[bytes | None]) -> None:
+        """Note what has a seqno now: messages with the flags of the first that waits,
+        or fragments of it."""
+        before = self.log.offset + len(self.log)
+        self.log += sent
+        if self.oob and sent and self.backlog[0] in self.oob:
+            self.log.oob.update((before + step + 1) % MODULUS for step in range(len(sent)))
 
     def give_up(self) -> None:
         self.backlog, self.large = [], None

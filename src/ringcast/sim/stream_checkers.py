@@ -193,7 +193,7 @@ class StreamCheckers:
         begins = sender.log.begin_of(batch.first)
         key = receiver.incarnation, sender.incarnation
         place = self._places.setdefault(key, Place(0))
-        goes_on = place.last is not None and not self._is_resumed(receiver, sender, place)
+        goes_on = place.last is not None and not self.lives.has_departed(receiver, key[1])
         expected = self._next_of(receiver, sender, batch, begins)
         if begins != expected:
             what = "duplicate" if precedes(begins, expected) else "gap"
