@@ -13,9 +13,9 @@ nothing (to a failed attempt, or to a task that ended too late) and is removed a
 while. Manifests have dense numbers, which are given under a lock: the publisher removes
 the manifests of what is sent, so a number that is free may have been used. So a driver
 that has created a manifest has read all manifests before it, and of two drivers that
-commit the same batch, one finds it there. Batches are sent
-in the order of their numbers, and the seqno of each row follows from the ledger, so
-nothing else has to be written before a batch is sent.
+commit the same batch, one finds it there. Batches are sent in the order of their
+numbers, and the seqno of each row follows from the ledger, so nothing else has to be
+written before a batch is sent.
 
 Every file is complete when it gets its name, and has a checksum: parts in their
 manifest, the JSON files in themselves. The driver, the workers and the publisher must
@@ -26,7 +26,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,7 +42,7 @@ from ringcast.paths import local_path
 FORMAT = "ringcast-outbox"
 VERSION = 2         # in version 1 all processes of a publisher were one incarnation
 META, LOCK, LEDGER, STATUS = "outbox.json", "lock", "ledger.json", "status.json"
-NUMBERS = "batches.lock"
+NUMBERS = "batches.lock"                # the lock under which batches are given theirs
 PARTS, BATCHES = "parts", "batches"
 
 PAYLOADS = pa.schema([pa.field("payload", pa.binary(), nullable=False)])
@@ -243,18 +243,17 @@ class Outbox:
             write_json(draft, Manifest(query, batch, parts), fsync=True)
             try:
                 with self._numbering():
-                    pending, ledger = self.pending()
-                    number = _number_in(pending, ledger, query, batch)
-                    if number is not None:
-                        self.discard(parts)
-                        return number
-                    number = max(pending, default=ledger.finished) + 1
-                    try:
-                        os.link(draft, self.batches / name_of(number))
-                    except FileExistsError:             # NFS has lost the answer, and asked again
-                        if draft.stat().st_nlink < 2:
-                            raise
-                    return number
+                    while True:
+                        pending, ledger = self.pending()
+                        number = _number_in(pending, ledger, query, batch)
+                        if number is not None:
+                            self.discard(parts)
+                            return number
+                        number = max(pending, default=ledger.finished) + 1
+                        with suppress(FileExistsError):
+                            os.link(draft, self.batches / name_of(number))
+                        if draft.stat().st_nlink > 1:   # NFS may ask again, and deny its own link
+                            return number
             finally:
                 draft.unlink(missing_ok=True)
                 sync_directory(self.batches, fsync=True)
