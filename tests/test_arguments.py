@@ -31,7 +31,6 @@ NAN, INF = float("nan"), float("inf")
 A = Address("A", 1)
 
 
-
 async def coroutine(*_):
     """Take what a callback takes."""
 

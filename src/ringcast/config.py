@@ -372,7 +372,7 @@ def check_xmit_interval(value: float, stack: str) -> None:
 
     if not -DAY <= value <= DAY:
         raise ConfigError(f"xmit_interval={value} is more than {DAY} milliseconds, which are a "
-                          "day; pass less")
+                          "day, away from 0; pass a number that is nearer to it")
     if 0 < value < SHORTEST:
         raise ConfigError(f"xmit_interval={value:g} is less than {SHORTEST} milliseconds; pass "
                           "more")

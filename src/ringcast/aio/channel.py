@@ -126,6 +126,7 @@ class Channel(AsyncSendPort):
                         timeout: float | None = None, *, flags: Flag = NO_FLAGS) -> None:
         """Send all `payloads`, in order; see ringcast.Channel.send_many."""
         if not self._channel._send_all_now(payloads, dest, timeout, flags):
+            payloads = arguments.payloads(payloads)
             await self._run(self._channel._sending.sending_many(payloads, dest, timeout, flags))
 
     def try_send(self, payload: bytes, dest: Address | str | None = None, *,

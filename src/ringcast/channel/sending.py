@@ -14,7 +14,7 @@ have been sent, and no member is given the message (frag.py).
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -70,15 +70,14 @@ class Sending:
     # -------------------------------------------------------------------------------------- entries
 
     @refuses_reentry
-    def send_many(self, payloads: Sequence[bytes], dest: Address | str | None,
+    def send_many(self, payloads: list[bytes], dest: Address | str | None,
                   timeout: float | None, flags: int) -> None:
         """See Channel.send_many."""
         run(self.sending_many(payloads, dest, timeout, flags))
 
-    def sending_many(self, payloads: Sequence[bytes], dest: Address | str | None,
+    def sending_many(self, payloads: list[bytes], dest: Address | str | None,
                      timeout: float | None, flags: int) -> Steps[None]:
-        """See Channel.send_many."""
-        payloads = arguments.payloads(payloads)
+        """See Channel.send_many; `payloads` are a list (arguments.payloads)."""
         flags = arguments.flags(flags)
         timeout = arguments.timeout(timeout)
         to = self._member(dest)

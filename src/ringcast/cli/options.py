@@ -138,16 +138,23 @@ Conf = Annotated[list[str] | None, typer.Option(
                                         "spark.executor.memory=4g; repeat for more.")]
 
 
-def settings(options: list[str] | None, flag: str = "--set") -> dict[str, Any]:
-    """Return the values of `--set` NAME=VALUE, or of another flag of this form, as
-    keyword arguments. A Channel checks them."""
-    chosen: dict[str, Any] = {}
-    for option in options or ():
+def pairs(given: list[str] | None, flag: str) -> dict[str, str]:
+    """Return the values of a flag of the form NAME=VALUE."""
+    chosen: dict[str, str] = {}
+    for option in given or ():
         name, mark, value = option.partition("=")
         if not mark or not name:
             raise ConfigError(f"{flag} {option} has no value; write {flag} NAME=VALUE")
-        if flag == "--set" and name not in Config.__struct_fields__:
-            raise ConfigError(f"there is no option {name!r}; {suggestion(name)}")
         chosen[name] = value
+    return chosen
+
+
+def settings(options: list[str] | None) -> dict[str, Any]:
+    """Return the values of `--set` NAME=VALUE as keyword arguments, which are options.
+    A Channel checks the values."""
+    chosen = pairs(options, "--set")
+    for name in chosen:
+        if name not in Config.__struct_fields__:
+            raise ConfigError(f"there is no option {name!r}; {suggestion(name)}")
     return chosen
 

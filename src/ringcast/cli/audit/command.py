@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import AsJson, Conf, Master, path, settings
+from ringcast.cli.options import AsJson, Conf, Master, pairs, path
 from ringcast.errors import ConfigError
 
 
@@ -48,4 +48,4 @@ def audit_command(
     from ringcast.cli.audit.run import run
 
     raise typer.Exit(run(traces, tables=tables, report=report, skew=skew, master=master,
-                         conf=settings(conf, "--conf"), as_json=as_json))
+                         conf=pairs(conf, "--conf"), as_json=as_json))

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from ringcast.cli.app import app
-from ringcast.cli.options import AsJson, Conf, Master, Settings as Options, path, settings
+from ringcast.cli.options import AsJson, Conf, Master, Settings as Options, pairs, path, settings
 from ringcast.errors import ConfigError
 from ringcast.sim.runs.replay import DEFAULTS
 from ringcast.sim.runs.settings import Settings, pick
@@ -145,7 +145,7 @@ def simulate_command(
                               "run; leave one of them out")
         master = f"local[{workers}]" if workers else master
         raise typer.Exit(campaign.run(
-            fixed, axes, range(first, first + seeds), master=master, conf=settings(conf, "--conf"),
+            fixed, axes, range(first, first + seeds), master=master, conf=pairs(conf, "--conf"),
             results=results, report=report, limit=pick(limit, LIMIT), as_json=as_json))
     for name, value in {"results": results, "report": report, "limit": limit, "master": master,
                         "conf": conf}.items():
