@@ -4,11 +4,12 @@ in the documents for every warning."""
 import ast
 import logging
 import re
+import threading
 from functools import cache
 from pathlib import Path
 
 import pytest
-from channels import joined, new_group
+from channels import PATIENCE, joined, new_group
 from processes import wait_for
 
 from ringcast import Channel, logs
@@ -55,6 +56,66 @@ def test_the_causes_that_are_remembered_are_bounded(pause):
     for number in range(3 * MOST_CAUSES):
         rules.filter(line("%s", number))
     assert len(rules.said) == MOST_CAUSES
+
+
+class Sends(logging.Handler):
+    """A handler that calls a channel for each line, and fails on views."""
+
+    def __init__(self, channel):
+        super().__init__()
+        self.channel, self.lines = channel, []
+
+    def emit(self, record):
+        self.channel.status()
+        self.channel.send(b"a line")
+        self.lines.append(record.getMessage())
+        if "view" in self.lines[-1]:
+            raise ValueError("the disk is full")
+
+
+def test_a_handler_may_call_the_channel_whose_line_it_writes(capsys, caplog):
+    caplog.set_level(logging.INFO, "ringcast")
+    with Channel(new_group(), name="a", stack="inproc") as channel:
+        handler = Sends(channel)
+        log.addHandler(handler)
+        try:
+            with Channel(channel.group, name="b", stack="inproc"):
+                wait_for(lambda: any("joined: b" in line for line in handler.lines))
+                channel.send(b"another message")
+        finally:
+            log.removeHandler(handler)
+    assert channel.fault is None and "ValueError: the disk is full" in capsys.readouterr().err
+
+
+def test_a_handler_may_wait_for_a_thread_that_has_a_turn():
+    """Two threads log at the same time: one holds the handler's lock and wants a turn,
+    the other one has the turn and wants the lock."""
+    with Channel(new_group(), name="a", stack="inproc") as channel:
+        in_turn = threading.Event()
+
+        class Waits(logging.Handler):
+            def emit(self, record):
+                if record.getMessage() == "from outside":
+                    in_turn.set()
+                    channel.status()
+
+        handler = Waits()
+        log.addHandler(handler)
+        try:
+            def act(now):
+                other.start()
+                in_turn.wait()                          # it has the handler's lock now
+                log.warning("from a turn")
+
+            other = threading.Thread(target=log.warning, args=("from outside",), daemon=True)
+            turn = threading.Thread(target=channel._driver.run_in_turn, args=(act,), daemon=True)
+            turn.start()
+            turn.join(PATIENCE)
+            assert not turn.is_alive()
+            other.join(PATIENCE)
+            assert not other.is_alive()
+        finally:
+            log.removeHandler(handler)
 
 
 @pytest.mark.parametrize("text", ["%s", "%r"])

@@ -70,6 +70,20 @@ def test_a_member_goes_on_if_nobody_can_say_whether_a_view_is_its_last(caplog):
     assert member.fault is None and "until raised ZeroDivisionError" in caplog.text
 
 
+def test_until_may_ask_and_send_and_is_told_that_it_must_not_wait(caplog):
+    def until(view):
+        seen.append(member.status().membership.view_id)
+        member.send(b"in a view")
+        member.exclude("b")
+
+    seen = []
+    member = Channel(new_group(), name="a", stack="inproc", until=until)
+    with member:
+        member.send(b"it works all the same")
+    assert seen == [member.view.id] and member.fault is None
+    assert "until raised RingcastError" in caplog.text and "in the middle of another" in caplog.text
+
+
 def test_a_member_ends_in_the_turn_of_its_last_view():
     group = new_group()
     with Channel(group, name="a", stack="inproc", until=lambda view: "b" in view.names) as member:

@@ -1,17 +1,41 @@
-"""The log: `logging.getLogger("ringcast")`, with two rules that hold for every line.
+"""The log: `logging.getLogger("ringcast")`, with rules that hold for every line.
 
 What others can choose (names, addresses, texts of errors) is escaped, so that it cannot
 steer a terminal or forge a line. And a cause gets one line a second: the ones between
 are counted, and the next line of that cause says how many there were. So a fault that
 comes back with every message does not fill a disk.
+
+A handler is the application's: it may call a channel, and wait for its lock. So the
+lines of a thread that holds such a lock are held, and written when it has released it.
 """
 
 import logging
+import os
+import threading
+import traceback
 from contextlib import suppress
 from typing import Any
 
 PAUSE = 1.0             # seconds between two lines of one cause
 MOST_CAUSES = 1000      # that are remembered
+
+held: dict[int, list[logging.LogRecord]] = {}       # lines of threads, by ident
+os.register_at_fork(after_in_child=held.clear)
+
+
+def hold_lines(thread: int) -> None:
+    """Hold the lines of this thread, whose ident is `thread`, until write_lines()."""
+    held[thread] = []
+
+
+def write_lines(thread: int) -> None:
+    """Write the lines that were held. What a handler raises is shown on stderr, as by
+    logging, and keeps nobody from going on."""
+    for record in held.pop(thread, ()):
+        try:
+            log.handle(record)
+        except Exception:
+            traceback.print_exc()
 
 
 def printable(text: str) -> str:
@@ -43,6 +67,9 @@ class Rules(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a line may be written; see logging.Filter."""
+        if (lines := held.get(threading.get_ident())) is not None:
+            lines.append(record)
+            return False
         arguments = record.args if isinstance(record.args, tuple) else ()
         cause = record.msg, str(arguments[0]) if arguments else ""
         at, dropped = self.said.get(cause, (float("-inf"), 0))

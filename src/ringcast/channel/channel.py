@@ -153,9 +153,9 @@ class Channel(SendPort):
             stream (see Succession). All of them must have the same max_bundle_size and
             max_datagram (off loopback: the same MTU), and send from one thread.
         until: called with each View when it is installed, on a thread of the channel
-            that may not wait, and so calls no method of the channel. If it returns
-            True, the channel closes at once with a fault, and sends nothing in this
-            view.
+            that must not wait: methods of the channel that wait raise RingcastError. If
+            it returns True, the channel closes at once with a fault, and sends nothing
+            in this view.
         secret: the path of a file that `ringcast keygen` wrote and only its owner can
             read; or a function that returns 32 random bytes. All members have the same
             secret. Everything between them is encrypted and authenticated, and who does
@@ -249,11 +249,11 @@ class Channel(SendPort):
         trace = None
         if writer is not None:
             trace = Recorder(writer, self.address, self._multicast, self._endpoint.unicast)
-        self._driver = Driver(self._endpoint, self._transport, trace, seeking)
-        if trace is not None:
-            trace.record_begin(resume or Digest(), *self._driver.clocks())
         self._state = State(self._transport.wake)
         self._inside = self._state.inside               # for refuses_reentry
+        self._driver = Driver(self._endpoint, self._transport, trace, self._inside, seeking)
+        if trace is not None:
+            trace.record_begin(resume or Digest(), *self._driver.clocks())
         self._threads = Threads(group, self.address)
         self._sending = Sending(self._state, self._driver,
                                 self._remember_port, self._forget_ports)

@@ -20,6 +20,7 @@ from ringcast.channel.poller import Poller
 from ringcast.channel.seeking import Seeking
 from ringcast.endpoint import Endpoint
 from ringcast.errors import RingcastError
+from ringcast.logs import hold_lines, write_lines
 from ringcast.protocols.bundler import Dest
 from ringcast.stack import Effects, Instant
 from ringcast.trace.recorder import Recorder
@@ -35,16 +36,17 @@ Fail = Callable[[BaseException, bool], None]
 
 
 class Driver:
-    """Gives an endpoint its turns, once it is attached to a channel. `seeking` is None
-    if the transport reaches everybody by itself.
+    """Gives an endpoint its turns, once it is attached to a channel. `inside` are the
+    threads that are inside it (reentry.py). `seeking` is None if the transport reaches
+    everybody by itself.
 
     Threads: any thread may call everything.
     """
 
     def __init__(self, endpoint: Endpoint, transport: Transport, trace: Recorder | None,
-                 seeking: Seeking | None = None) -> None:
+                 inside: set[int], seeking: Seeking | None = None) -> None:
         self.endpoint, self.transport, self.trace = endpoint, transport, trace
-        self.seeking = seeking
+        self._inside, self.seeking = inside, seeking
         self.is_broken = False      # an exception broke a turn: nothing more is delivered, finished
         self.reset()
 
@@ -85,19 +87,34 @@ class Driver:
 
         After any other exception than RingcastError the endpoint's state cannot be
         trusted. A layer that raises RingcastError does so before it changes anything.
+
+        What the application is asked in a turn (`until`) is inside the channel, and a
+        handler of the log gets the lines of a turn after it.
         """
-        with self.turn:
-            try:
-                result = act(now := time.monotonic_ns())
-                self._end_turn(self.endpoint.take(), now)
-                return result
-            except RingcastError:
-                raise
-            except BaseException as error:
-                self.is_broken = True
-                if (on_break := self._on_break()) is not None:
-                    on_break(error)
-                raise
+        thread = threading.get_ident()
+        is_inside = thread in self._inside
+        try:
+            with self.turn:
+                hold_lines(thread)
+                self._inside.add(thread)
+                return self._run(act)
+        finally:
+            if not is_inside:
+                self._inside.discard(thread)
+            write_lines(thread)
+
+    def _run(self, act: Callable[[Instant], Result]) -> Result:
+        try:
+            result = act(now := time.monotonic_ns())
+            self._end_turn(self.endpoint.take(), now)
+            return result
+        except RingcastError:
+            raise
+        except BaseException as error:
+            self.is_broken = True
+            if (on_break := self._on_break()) is not None:
+                on_break(error)
+            raise
 
     def run_next(self, act: Callable[[Instant], Result]) -> Result:
         """Do the same before any sender, if it takes longer than PATIENCE. A lock goes

@@ -71,14 +71,13 @@ class Publishing:
         local = self._endpoint.local
         self._opened_at = time.time_ns()
         self._process = os.getpid(), statusfile.process("self")[1], statusfile.namespace()
-        with self._writing:
-            if self._is_closed:
-                return
-            try:
-                self._file = StatusFile(self._group, local.name, local.incarnation)
-                self.due = 0
-            except (OSError, RingcastError) as error:
-                log.warning("%s: no status file: %s", local, error)
+        try:
+            with self._writing:
+                if not self._is_closed:
+                    self._file = StatusFile(self._group, local.name, local.incarnation)
+                    self.due = 0
+        except (OSError, RingcastError) as error:
+            log.warning("%s: no status file: %s", local, error)
 
     def note(self, effects: Effects) -> None:
         """Remember what happened in a turn, if it is for operators."""

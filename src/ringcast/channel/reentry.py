@@ -19,9 +19,9 @@ from ringcast.errors import RingcastError
 Returned = TypeVar("Returned")
 Parameters = ParamSpec("Parameters")
 
-REENTERED = ("this call came from a signal handler that interrupted another call of the same "
-             "channel, which must finish first; set a flag in the handler and check it later, or "
-             "call from another thread")
+REENTERED = ("this call came in the middle of another call of the same channel, most likely from a "
+             "signal handler, and the other call must finish first; set a flag in the handler and "
+             "check it later, or call from another thread")
 
 
 class HasInside(Protocol):
