@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
 
@@ -24,6 +25,7 @@ from ringcast import Address, Batch, ConfigError, Flag
 from ringcast.contrib.django_channels import RingcastChannelLayer
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, encode
+from ringcast.contrib.unread import Unread
 
 if not settings.configured:
     settings.configure()
@@ -163,23 +165,51 @@ def test_any_loop_and_any_thread_may_call():
 
 
 def test_a_message_that_waited_too_long_is_dropped_and_its_channel_forgotten():
-    boxes = Mailboxes(lambda name: 10, expiry=-1)
-    assert boxes.put("a", b"1") and boxes.put("a", b"2") and "a" in boxes.expired
-    assert boxes.take("a") is None and "a" not in boxes.expired
-    assert boxes.names() == []
+    unread = Unread(0)
+    boxes = Mailboxes(lambda name: 10, -1, unread)
+    assert boxes.put("a!1", b"1") and boxes.put("a!1", b"2") and boxes.take("a!1") is None
+    assert boxes.names() == [] == unread.take_abandoned()
+    for name in ("b!2", "for a worker"):
+        assert boxes.put(name, b"1") and boxes.put(name, b"2")
+    assert unread.take_abandoned() == ["b!2"] and unread.take_abandoned() == []
+
+
+def test_a_channel_is_abandoned_when_it_was_unread_for_long():
+    unread = Unread(3600)
+    now = time.monotonic()
+    for name, since in (("a!1", 3601), ("b!2", 3600.5), ("c!3", 10)):
+        unread.add(name, now - since)
+        unread.add(name, now)
+    unread.discard("b!2")
+    assert unread.take_abandoned() == ["a!1"] and unread.take_abandoned() == []
 
 
 @runs
-async def test_whose_reader_has_gone_without_a_word_is_taken_out_of_its_groups():
-    async with site(1) as (layer,):
+async def test_whose_reader_has_gone_without_a_word_is_taken_out_of_its_groups(caplog):
+    async with site(1, expiry=-1, group_expiry=0) as (layer,):
         channel = await layer.new_channel()
         await layer.group_add("news", channel)
-        layer._boxes._expiry = -1
+        await layer.group_add("weather", channel)
         for number in range(3):
             await layer.group_send("news", {"number": number})
         await layer.send(await layer.new_channel(), {})
-        while layer._site._groups["news"]:
+        while layer._site._groups:
             await asyncio.sleep(0.001)
+    assert f"channel {channel}: nobody has received for long" in caplog.text
+
+
+@runs
+async def test_a_consumer_that_is_busy_for_long_stays_in_its_groups():
+    async with site(1, expiry=0.001) as (layer,):
+        channel = await layer.new_channel()
+        await layer.group_add("news", channel)
+        for number in range(20):
+            await layer.group_send("news", {"number": number})
+            await asyncio.sleep(0.002)
+        layer._boxes._expiry = 60
+        await layer.group_send("news", {"number": 20})
+        while (await layer.receive(channel))["number"] < 20:
+            pass
 
 
 # --------------------------------------------------------------------- nothing is lost

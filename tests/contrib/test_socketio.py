@@ -188,7 +188,7 @@ async def test_what_is_no_event_is_dropped(caplog):
         assert await server.events(1) == [["news", 1]]
         await outside.close()
     warned = [record for record in caplog.records if record.levelno == logging.WARNING
-              and record.name == "ringcast.contrib"]
+              and record.name == "ringcast"]
     assert len(warned) == 4
 
 

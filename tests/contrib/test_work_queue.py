@@ -5,6 +5,7 @@ import asyncio
 from ringcast import Address
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, decode
+from ringcast.contrib.unread import Unread
 from ringcast.contrib.work_queue import WorkQueue
 
 ME, B = Address("A", 1), Address("B", 2)
@@ -22,8 +23,8 @@ class Full:
 
 
 async def serve_while_a_view_comes():
-    held, channel = Mailboxes(lambda name: 100, 60.0), Full()
-    queue = WorkQueue(held, Mailboxes(lambda name: 100, 60.0))
+    held, boxes = (Mailboxes(lambda name: 100, 60.0, Unread(3600.0)) for _ in range(2))
+    queue, channel = WorkQueue(held, boxes), Full()
     queue.begin(channel)
     for number in range(10):
         held.put("jobs", b"%d" % number)

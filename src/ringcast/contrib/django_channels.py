@@ -27,21 +27,26 @@ from ringcast.contrib.home import Home
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, encode
 from ringcast.contrib.site import Site, home_of
+from ringcast.contrib.unread import Unread
 
 decode = msgspec.msgpack.Decoder(dict[str, Any]).decode     # nothing is pickled
 
 
 class RingcastChannelLayer(BaseChannelLayer):   # type: ignore[misc]     # it has no types
     """`capacity` and `channel_capacity` are messages that may wait on a channel,
-    `expiry` is how many seconds they wait. `options` are those of ringcast.Channel."""
+    `expiry` is how many seconds they wait. A channel with a "!" whose messages expire,
+    and of which nobody receives for `group_expiry` seconds, is taken out of its groups.
+    `options` are those of ringcast.Channel."""
 
     extensions = ["groups", "flush"]
 
     def __init__(self, group: str = "channels", expiry: float = 60, capacity: int = 100,
-                 channel_capacity: dict[str, int] | None = None, **options: Any) -> None:
+                 channel_capacity: dict[str, int] | None = None, group_expiry: float = 86_400,
+                 **options: Any) -> None:
         super().__init__(expiry, capacity, self.compile_capacities(channel_capacity or {}))
-        self._boxes, self._held = (Mailboxes(self.get_capacity, expiry) for _ in range(2))
-        self._site = Site(self._boxes, self._held)
+        unread = Unread(group_expiry)
+        self._boxes, self._held = (Mailboxes(self.get_capacity, expiry, unread) for _ in range(2))
+        self._site = Site(self._boxes, self._held, unread)
         self._home = Home(lambda: Channel(group, on_undelivered=self._undelivered, **options),
                           self._site.live)
 

@@ -11,6 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from ringcast.contrib.unread import Unread
+
 Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
 
 
@@ -38,16 +40,16 @@ class Box:
 
 
 class Mailboxes:
-    """Mailboxes by name. A message waits for `expiry` seconds. `expired` are those in
-    which one has waited for longer, and nothing was taken since.
+    """Mailboxes by name. A message waits for `expiry` seconds. `unread` notes those in
+    which one has waited for longer.
 
     Threads: any thread may call everything.
     """
 
-    def __init__(self, capacity: Callable[[str], int], expiry: float) -> None:
-        self._capacity, self._expiry = capacity, expiry
+    def __init__(self, capacity: Callable[[str], int], expiry: float,
+                 unread: Unread) -> None:
+        self._capacity, self._expiry, self._unread = capacity, expiry, unread
         self._boxes: defaultdict[str, Box] = defaultdict(Box)
-        self.expired = set[str]()
         self._lock, self._next_look = threading.Lock(), 0.0
 
     def put(self, name: str, message: bytes, *, first: bool = False) -> bool:
@@ -63,7 +65,7 @@ class Mailboxes:
             for name in names:
                 box = self._boxes[name]
                 if box.expire(now):
-                    self.expired.add(name)
+                    self._unread.add(name, now)
                 if len(box.messages) >= self._capacity(name) * (1 + first):
                     full.append(name)
                     continue
@@ -76,10 +78,8 @@ class Mailboxes:
     def take(self, name: str) -> bytes | None:
         """Take the next message; None if there is none."""
         with self._lock:
-            self.expired.discard(name)
-            box = self._boxes.get(name)
-            if box is None:
-                return None
+            self._unread.discard(name)
+            box = self._boxes.get(name, Box())
             box.expire(time.monotonic())
             return box.messages.popleft()[1] if box.messages else None
 
@@ -126,7 +126,7 @@ class Mailboxes:
             self._next_look = now + self._expiry
             for name, box in list(self._boxes.items()):
                 if box.expire(now):
-                    self.expired.add(name)
+                    self._unread.add(name, now)
                 if not box.messages and not box.waiters:
                     del self._boxes[name]
 

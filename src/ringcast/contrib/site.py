@@ -9,8 +9,10 @@ from ringcast import ClosedError, NotMemberError
 from ringcast.aio import Channel
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, decode, encode
-from ringcast.contrib.work_queue import WorkQueue, log
+from ringcast.contrib.unread import Unread
+from ringcast.contrib.work_queue import WorkQueue
 from ringcast.decoding import UNDECODABLE
+from ringcast.logs import log
 
 
 class Site:
@@ -20,8 +22,8 @@ class Site:
     Threads: only the one of the channel's loop, but for try_tell().
     """
 
-    def __init__(self, boxes: Mailboxes, held: Mailboxes) -> None:
-        self._boxes, self._held = boxes, held
+    def __init__(self, boxes: Mailboxes, held: Mailboxes, unread: Unread) -> None:
+        self._boxes, self._held, self._unread = boxes, held, unread
         self._groups: defaultdict[str, set[str]] = defaultdict(set)
         self.work = WorkQueue(held, boxes)
         self._channel: Channel
@@ -68,8 +70,8 @@ class Site:
         if note.kind == "send" and "!" in note.name:
             self._deliver([note.name], note.message)
         elif note.kind == "group":
+            self._drop_abandoned()
             channels = self._groups.get(note.name, set())
-            channels -= self._boxes.expired         # whoever read them has gone without a word
             self._deliver([name for name in channels if "!" in name], note.message)
             for channel in channels:
                 if "!" not in channel and self._held.put(channel, note.message):
@@ -78,13 +80,25 @@ class Site:
             here = self._channel.address.incarnation
             if "!" not in note.channel or home_of(note.channel) == here:
                 self._groups[note.name].add(note.channel)
-        elif note.kind == "discard" and note.name in self._groups:
-            self._groups[note.name].discard(note.channel)
-            if not self._groups[note.name]:
-                del self._groups[note.name]
+        elif note.kind == "discard":
+            self._discard(note.name, {note.channel})
         elif note.kind == "flush" and note.to != self._channel.address.incarnation:
             for each in (self._groups, self._boxes, self._held):
                 each.clear()
+
+    def _drop_abandoned(self) -> None:
+        """Take channels out of their groups whose readers have gone without a word."""
+        for channel in (abandoned := self._unread.take_abandoned()):
+            log.warning("channel %s: nobody has received for long; it is in no group any more",
+                        channel)
+        for group in list(self._groups) if abandoned else ():
+            self._discard(group, set(abandoned))
+
+    def _discard(self, group: str, channels: set[str]) -> None:
+        if group in self._groups:
+            self._groups[group] -= channels
+            if not self._groups[group]:
+                del self._groups[group]
 
     def _deliver(self, channels: list[str], message: bytes) -> None:
         """Put a message into mailboxes here; drop it where one is full."""

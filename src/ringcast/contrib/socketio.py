@@ -10,7 +10,6 @@ One whose channel closes by itself joins again. Events are msgpack, never pickle
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,10 +19,10 @@ from socketio.async_pubsub_manager import AsyncPubSubManager
 from ringcast import Flag, RingcastError
 from ringcast.aio import Channel
 from ringcast.decoding import UNDECODABLE
+from ringcast.logs import log
 
 LEAST_PAUSE, MOST_PAUSE = 1.0, 60.0     # seconds until we try again to join the group
 
-log = logging.getLogger("ringcast.contrib")
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(dict[str, Any]).decode

@@ -13,7 +13,6 @@ they need not.
 """
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -23,8 +22,7 @@ from ringcast import Address, Batch, ClosedError, Flag, NotMemberError
 from ringcast.aio import Channel
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, decode, encode
-
-log = logging.getLogger("ringcast.contrib")
+from ringcast.logs import log
 
 
 class WorkQueue:
