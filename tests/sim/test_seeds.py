@@ -104,6 +104,10 @@ KEPT_SETTINGS = [
     # In the silence members began without a state, for which they had waited for 10 s.
     (Settings(stack="nakack2-udp", observers=1, members=4, crashes=8, loss=0.25, unicast=0,
               messages=100, leaves=0, duration=1, threads=0, durable=0), 1032),
+    # A coordinator without a view made an id again, with its key, for other members. A
+    # process to which it had promised the first one could read what they said.
+    (Settings(stack="mcast-tcp", durable=1, late=2, crashes=4, partitions=3, exclusions=2,
+              leaves=1, threads=0, sealed=True, options={"partition": "primary"}), 980244),
     # What was next in order was let in however much was held.
     (Settings(members=3, observers=1, large=3, messages=100, crashes=2, unicast=0), 5008),
     # The first primary view was at its coordinator alone. Others without a view had

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ringcast.address import Address
 from ringcast.audit.primaries import Primaries
 from ringcast.config import nanoseconds
+from ringcast.protocols.membership.change import Change
 from ringcast.protocols.seqnos import Seqno
 from ringcast.sim.links import LONGEST_DIAL
 from ringcast.view import View
@@ -33,6 +34,7 @@ class ViewCheckers:
         self._history: dict[int, list[View]] = {}       # installed, by incarnation
         self._lists: dict[int, tuple[Address, ...]] = {}    # the members of a view, by its id
         self._silent: dict[int, Seqno] = {}             # who may not send, since which seqno
+        self._changes: dict[int, Change] = {}           # by the id that was made for each
         # By sender and receiver: the view since which the sender waits for the
         # receiver.
         self.meetings: dict[tuple[int, int], int] = {}
@@ -121,7 +123,12 @@ class ViewCheckers:
             self._silent[member.incarnation] = member.multicast.send_window.ring.hr
 
     def after_turn(self, member: "Member") -> None:
-        """Check that a member sends nothing while it may not."""
+        """Check that a member sends nothing while it may not, and makes each id once:
+        a view that was prepared in vain may have been promised."""
+        change = member.members.coordinator.change
+        if change is not None and self._changes.setdefault(change.id, change) is not change:
+            self.violated("view id", f"{member.name} prepares a second view with the id "
+                                     f"{change.id}")
         last = self._silent.get(member.incarnation)
         if last is not None and member.multicast.send_window.ring.hr != last:
             self.violated("no quorum", f"{member.name} sends in {member.view_filter.whole}, which "

@@ -386,6 +386,25 @@ def test_the_id_of_a_view_says_who_made_it():
     assert view.id & MAKER == view.coordinator.incarnation & MAKER != 0
 
 
+def test_a_coordinator_makes_no_id_twice():
+    """What it has promised is void after a while, as it has no view. But others know
+    the id, and hold its key."""
+    world = World(min_members=2).start("A")
+    layer = world["A"].layer
+    seats = [Seat("A", layer.local.incarnation, "x", 0), seat(7, before=0)]
+    made = []
+    for _ in range(3):
+        layer.coordinator.begin(seats, None, world.now)
+        made.append(layer.coordinator.change.id)
+    layer.coordinator.stop()
+    world.run(WAIT / MS + 1)
+    low = 1 << COUNTER | 7
+    layer.take_prepare(7, Prepare(low, seats, None, []), world.now)
+    assert layer.promised == low < made[0] < made[1] < made[2]
+    layer.coordinator.begin(seats, None, world.now)
+    assert layer.coordinator.change.id > made[2]
+
+
 def slow_to_answer(world, names):
     """Have these members pause, each by 300 ms longer, as soon as they have heard
     PREPARE."""

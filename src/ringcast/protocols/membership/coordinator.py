@@ -50,6 +50,7 @@ class Coordinator:
         self.gives_way_until: Instant | None = None     # to the coordinator of another group
         self.renews = False                             # make a view of the same members
         self.num_changes = 0
+        self.made = 0                                   # the last id that we have made
 
     @property
     def is_changing(self) -> bool:
@@ -284,8 +285,9 @@ class Coordinator:
     def begin(self, seats: list[Seat], finish: Install | None, now: Instant,
               verdict: Verdict | None = None) -> None:
         """Prepare a view with these members, under an id above those of the views that
-        they come from, and above all that we have promised. It is to be primary, or
-        not, as the verdict says, or as we foresee it."""
+        they come from, above all that we have promised, and above all that we have made
+        ourselves: such a promise may be void, but others know the id, and its key. It
+        is to be primary, or not, as the verdict says, or as we foresee it."""
         layer = self.layer
         is_first = layer.install is None and finish is None
         if is_first and not layer.meeting.discovery.is_enough(seats):
@@ -293,8 +295,9 @@ class Coordinator:
             return
         self.num_changes += 1
         self.renews = False
-        highest = max([layer.promised, *(seat.before for seat in seats)])
-        view_id = ((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)
+        highest = max([layer.promised, self.made, *(seat.before for seat in seats)])
+        view_id = self.made = ((highest >> COUNTER) + 1 << COUNTER) | (
+            layer.local.incarnation & MAKER)
         verdict = verdict or layer.voting.foresee(seats)
         tries = self.change.tries + 1 if finish is not None and self.change is not None else 0
         self.change = Change(view_id, seats, dict(layer.leavers), now,
