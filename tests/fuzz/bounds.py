@@ -25,9 +25,10 @@ from ringcast.protocols.multicast import (
     retention,
     stable,
 )
+from ringcast.protocols.multicast.keeping import MOST_HELD
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.resync import PAUSE, RESYNC
-from ringcast.protocols.multicast.windows import MOST_DEPARTED, Departed
+from ringcast.protocols.multicast.windows import Departed
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3 import control, delivery, memory, receiving
@@ -118,11 +119,11 @@ def check_multicast(member: Honest) -> None:
     others = layer.members.keys() - {member.incarnation}
     assert layer.windows.keys() <= others
     assert len(layer.members) <= MAX_MEMBERS
-    assert len(departed) <= max(MOST_DEPARTED, MAX_MEMBERS)
+    assert len(departed) <= max(2 * MOST_HELD, MAX_MEMBERS)
     assert layer.fetching.wanted.keys() <= departed.keys() | layer.windows.keys()
     streams = {window.stream for window in (*layer.windows.values(), *departed.values())}
     assert flushing.unsettled | flushing.skips.keys() <= streams
-    assert len(layer.fetching.paces) <= MAX_MEMBERS + MOST_DEPARTED
+    assert len(layer.fetching.paces) <= MAX_MEMBERS + MOST_HELD
     assert len(flushing.pending) <= flush.MOST_PENDING
     if isinstance(layer, nakack2.Nakack2):
         check_nakack2(layer)
@@ -243,7 +244,7 @@ def check_answers(member: Honest, now: int) -> None:
     assert sent[multicast.HIGHEST] <= (1 + peers) * scans + sum(arrived.values())
     assert sent[multicast.XMIT_REQ] <= peers * scans
     assert sent[mcast.ACK] <= answers + peers * (scans + member.num_views) + member.num_turns
-    assert sent[fetching.FETCH] <= (peers + MOST_DEPARTED) * (scans + member.num_views)
+    assert sent[fetching.FETCH] <= (peers + MOST_HELD) * (scans + member.num_views)
     assert sent[fetching.HELD] == 0 or arrived[fetching.FETCH] > 0
     assert sent[UNRELIABLE] == member.num_unreliable
     check_nakack2_answers(member, now)

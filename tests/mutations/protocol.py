@@ -759,11 +759,16 @@ MUTATIONS = [
              "if gone.holder not in others:", "if False:",
              test=FLUSH + "test_a_stream_that_no_member_holds_ends_with_what_has_come"),
     Mutation("ids follow those of our own view only", "Coordinator.begin",
-             "highest = max([layer.promised, *(seat.before for seat in seats)])",
+             "highest = max([layer.promised, self.made, *(seat.before for seat in seats)])",
              "highest = layer.view_id",
              test=CHANGE + "test_the_id_of_a_view_is_above_all_that_its_members_have_promised"),
+    Mutation("a coordinator makes an id again when its promise is void", "Coordinator.begin",
+             "highest = max([layer.promised, self.made, *(seat.before for seat in seats)])",
+             "highest = max([layer.promised, *(seat.before for seat in seats)])",
+             test=CHANGE + "test_a_coordinator_makes_no_id_twice"),
     Mutation("two coordinators may make the same id", "Coordinator.begin",
-             "((highest >> COUNTER) + 1 << COUNTER) | (layer.local.incarnation & MAKER)",
+             "((highest >> COUNTER) + 1 << COUNTER) | (\n"
+             "            layer.local.incarnation & MAKER)",
              "(highest >> COUNTER) + 1 << COUNTER",
              test=CHANGE + "test_the_id_of_a_view_says_who_made_it"),
     Mutation("a joiner is the oldest member", "Coordinator._wanted",
@@ -960,7 +965,7 @@ MUTATIONS = [
              test=DURABLE
              + "test_a_view_is_not_settled_before_a_member_that_is_back_has_what_it_lacks"),
     Mutation("who is back is not told where a stream ends for it", "Flush._tell_end",
-             "self.given_up[gone.stream.sender] = last", "pass",
+             "self.pending[index] = Pending(view, cuts, is_void)", "pass",
              test=DURABLE
              + "test_a_view_is_not_settled_before_a_member_that_is_back_has_what_it_lacks"),
     Mutation("an observer frees what an absent member lacks", "Nakack2.stable",
@@ -1012,8 +1017,8 @@ MUTATIONS = [
              "if not self.layer.counters.num_gone_undelivered and next_part(each.parts, place)]",
              test=EXCUSES),
     Mutation("who gave up one stream may lack all", "Lives.has_given_up",
-             "place is not None and had == sender.log.end_before(place)",
-             "any(name == receiver.name for name, _ in self.given_up)", test=EXCUSES),
+             "self.given_up.get((receiver.name, sender.incarnation), ())",
+             "(had,)", test=EXCUSES),
     Mutation("what was given up may end before its place", "Lives.has_given_up",
              "had == sender.log.end_before(place)", "True", test=EXCUSES),
     # ------------------------------------------------------------------------------- state transfer

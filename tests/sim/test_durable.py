@@ -563,7 +563,7 @@ def test_a_stream_that_was_given_up_excuses_no_other_one(stack):
     play.come_back()
     play.end()
     back, lives = play["D"], play.cluster.checkers.lives
-    assert lives.given_up == {("D", a.incarnation): 4}
+    assert lives.given_up == {("D", a.incarnation): {4}}
     assert (play.got(a, d, back), play.got(b, d, back)) == (4, 6)
     lives.last[back.incarnation, b.incarnation] = 2
     with pytest.raises(Violation, match="^lost: D has B's messages up to 2; for E .* with 6, "):

@@ -1,11 +1,14 @@
 """Every check of views and of streams can fail: it is fed a history in which one
 promise is broken, and names it."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from ringcast import Address, Batch, View
 from ringcast._core import wire
 from ringcast.config import configure
+from ringcast.protocols.membership.change import Change
 from ringcast.sim.checkers import Checkers, Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS
@@ -101,6 +104,16 @@ def test_two_views_with_one_id(history):
     history.install(2, "ABCD", at="A")
     with broken("view", "another view with this id"):
         history.install(2, "ABDC", at="B")
+
+
+def test_an_id_that_is_made_twice(history):
+    a, b = history.group["A"], history.group["B"]
+    a.members.coordinator.change = Change(2, [], {}, 0, 64)
+    for _ in range(2):
+        history.checkers.views.after_turn(a)
+    b.members.coordinator.change = Change(2, [], {}, 0, 64)
+    with broken("view id", "B prepares a second view with the id 2"):
+        history.checkers.views.after_turn(b)
 
 
 def test_a_name_that_is_twice_in_a_view(history):
@@ -297,6 +310,18 @@ def test_a_member_that_got_nothing_and_others_that_got_more(history):
     history.change(3, "ABCD", at="ABC")
     with broken("synchrony", "D goes from view 2 .*up to 10; others did with those up to 11"):
         history.change(3, "ABCD", at="D")
+
+
+@pytest.mark.parametrize(("place", "is_excused"), [(10, True), (9, False)])
+def test_a_stream_that_was_given_up_where_it_began(history, place, is_excused):
+    history.change(2, "ABCD", joined="D", at="ABC")
+    history.pass_to(2, "ABCD", at="D")
+    history.deliver("A", 11, 3)
+    history.group["A"].crash()
+    history.change(3, "BCD", departed={"A": 13}, at="BC")
+    history.checkers.lives.given_up["D", history.group["A"].incarnation] = {place}
+    with nullcontext() if is_excused else broken("synchrony", "up to 10; others did"):
+        history.change(3, "BCD", departed={"A": 10}, at="D")
 
 
 def test_two_sides_of_a_partition_need_not_be_equally_far(history):

@@ -23,6 +23,7 @@ leave: then it takes nothing any more, and tells senders not to wait for it.
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ringcast.address import Address
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, precedes
 from ringcast.view import View
@@ -43,7 +44,7 @@ class Lives:
         # Where streams of a sender have begun for a name.
         self.begins: dict[tuple[str, int], set[Seqno]] = {}
         # Where a stream was given up for a name, by the name and the sender.
-        self.given_up: dict[tuple[str, int], Seqno] = {}
+        self.given_up: dict[tuple[str, int], set[Seqno]] = {}
         self._num_given_up: dict[int, int] = {}     # messages, as each receiver counts them
 
     def had(self, receiver: "Member", sender: "Member") -> Seqno | None:
@@ -132,7 +133,8 @@ class Lives:
     def installed(self, member: "Member", view: View) -> None:
         """Note where streams begin for a member; and which it has given up with a view,
         and where, if it counts that it has. It tells its application, now or later,
-        that they end there; or somebody else has only what comes behind a gap."""
+        that they end there, and before the place that was agreed on; or somebody else
+        has only what comes behind a gap."""
         for window in windows_of([member]) if member.durable else ():
             key = member.name, window.stream.sender.incarnation
             self.begins.setdefault(key, set()).add(window.offset)
@@ -141,23 +143,27 @@ class Lives:
             return
         self._num_given_up[member.incarnation] = counted
         flushing, incarnations = member.multicast.flushing, self.checkers.cluster.incarnations
-        told = flushing.given_up | {address: seqno for each in member.stack.effects.views
-                                    for address, seqno in each.departed.items()}
-        given_up = {address: place for address, place in told.items()
-                    if any(precedes(place, each.departed.get(address, place))
-                           for each in self.checkers.views.history(member))}
+        agreed: dict[Address, Seqno] = {}
+        given_up: dict[Address, Seqno] = {}
+        shown = {each.id: each for each in (*member.stack.effects.views,
+                                            *(each.view for each in flushing.pending))}
+        for each in self.checkers.views.history(member):
+            agreed |= each.departed
+            if each.id in shown:        # it tells of those before that are not shown, too
+                given_up |= {address: place for address, place in shown[each.id].departed.items()
+                             if precedes(place, agreed.get(address, place))}
         others = [incarnations[address.incarnation] for address in view.members
                   if address != member.address]
         given_up |= {address: place for address, place in flushing.keeping.places.items()
                      if has_gap(windows_of(others, incarnations[address.incarnation]), place)}
         for address, place in given_up.items():
-            self.given_up[member.name, address.incarnation] = place
+            self.given_up.setdefault((member.name, address.incarnation), set()).add(place)
 
     def has_given_up(self, receiver: "Member", sender: "Member", had: Seqno | None) -> bool:
         """Return whether a stream was given up where a member, or an earlier life, has
         come to."""
-        place = self.given_up.get((receiver.name, sender.incarnation))
-        return place is not None and had == sender.log.end_before(place)
+        return any(had == sender.log.end_before(place)
+                   for place in self.given_up.get((receiver.name, sender.incarnation), ()))
 
     # ------------------------------------------------------------------------------------ on purges
 

@@ -150,7 +150,8 @@ class StreamCheckers:
         if place.last is None:          # it is where its stream begins
             met = 0, place.met, address.incarnation
             had = place.before
-            self._waiting.append(lambda: self._is_same_cut(what, sender, met, cut, said, had))
+            self._waiting.append(lambda: self._is_same_cut(what, member, sender, met, cut, said,
+                                                           had))
             return
         is_given_up = self.lives.has_given_up(member, sender, place.last)
         known = place.last if is_given_up else self._cuts.setdefault(cut, place.last)
@@ -160,18 +161,19 @@ class StreamCheckers:
         if said is not None and sender.log.end_before(said) != place.last:
             self.violated("synchrony", f"{what} up to {place.last}; the view says up to {said}")
 
-    def _is_same_cut(self, what: str, sender: "Member", met: Cut, cut: Cut,
+    def _is_same_cut(self, what: str, member: "Member", sender: "Member", met: Cut, cut: Cut,
                      said: Seqno | None, had: Seqno | None) -> bool:
         """Check that a stream of which a receiver got nothing ended where it began for
-        it, or before: what lies between may have been lost with its sender. It may have
-        begun behind what the receiver `had` already. Return False if one of the cuts is
-        not known yet."""
+        it, or before: what lies between may have been lost with its sender; or that it
+        was given up there. It may have begun behind what the receiver `had` already.
+        Return False if one of the cuts is not known yet."""
         if met not in self._cuts or cut not in self._cuts:
             return False
         places, end = places_behind(sender, self._cuts[met]), self._cuts[cut]
         if had is not None and precedes(places[0], had) and not precedes(had, end):
             return True
-        if end not in places and not precedes(end, places[0]):
+        is_given_up = any(self.lives.has_given_up(member, sender, place) for place in places)
+        if end not in places and not precedes(end, places[0]) and not is_given_up:
             self.violated("synchrony", f"{what} up to {places[0]}; others did with those up to "
                                        f"{end}")
         if said is not None and sender.log.end_before(said) not in (*places, end):

@@ -15,12 +15,12 @@ from ringcast.address import EVERYONE
 from ringcast.config import configure, own_options
 from ringcast.protocols.budget import Budget
 from ringcast.protocols.frag import cut as fragments_of
+from ringcast.protocols.multicast import keeping
 from ringcast.protocols.multicast.base import DATA, HIGHEST, REPEAT, XMIT_REQ
 from ringcast.protocols.multicast.fetching import FETCH, HELD, Fetch
 from ringcast.protocols.multicast.flush import MOST_PENDING, Agreed
 from ringcast.protocols.multicast.mcast import ACK
 from ringcast.protocols.multicast.stable import STABILITY, VOTE, Stable
-from ringcast.protocols.multicast.windows import MOST_DEPARTED
 from ringcast.stack import Stack
 from ringcast.stacks import STACKS
 from ringcast.view import View
@@ -46,6 +46,7 @@ class Process:
         layers = [Stable(self.address, config, self.multicast)] if spec.votes else []
         self.stack = Stack([*layers, self.multicast], local=self.address, group="group")
         self.inbox, self.log, self.outstanding = [], [], []
+        self.shown = []                         # views
         self.departed = {}                      # as views told it
         self.room, self.finishes, self.alive = 1 << 20, True, True
         self.installed = self.settled = 0       # the ids of its view, and of the last settled one
@@ -87,6 +88,7 @@ class Process:
         self.wire.put(self, effects.packets)
         assert not effects.warnings and effects.fault is None
         self.log += [("view", view.id) for view in effects.views]
+        self.shown += effects.views
         for view in effects.views:
             self.departed = view.departed | self.departed      # as it was told first
         for batch in effects.deliveries:
@@ -1398,10 +1400,11 @@ def test_a_view_that_waits_for_a_stream_of_which_nothing_comes_is_void(protocol)
 
 # ---------------------------------------------------------------------------------- bounded memory
 
-def test_departed_streams_that_nobody_takes_are_bounded():
+def test_departed_streams_that_nobody_takes_are_bounded(monkeypatch):
+    monkeypatch.setattr(keeping, "MOST_HELD", 4)
     network, membership, a = group(names="A")
     a.finishes, a.room = False, 0
-    for number in range(MOST_DEPARTED + 3):
+    for number in range(7):
         b = network.add(f"B{number}")
         membership.install(membership.prepare([a, b]))
         membership.settle([a, b])
@@ -1410,17 +1413,76 @@ def test_departed_streams_that_nobody_takes_are_bounded():
         b.alive = False
         membership.install(membership.prepare([a]))
         membership.settle([a])
-    assert len(a.multicast.flushing.departed) == MOST_DEPARTED
+    assert len(a.multicast.flushing.departed) == 4
     assert a.multicast.counters.num_gone_undelivered == 2 * 3
     a.finishes, a.room = True, 100
     a.request_turn()
     network.rest()
-    assert len(a.got(b)) == 2 and a.views() == list(range(1, 2 * (MOST_DEPARTED + 3) + 2))
+    assert len(a.got(b)) == 2 and a.views() == list(range(1, 16))
     assert not a.multicast.flushing.departed
-    assert [*a.departed.values()] == 3 * [0] + MOST_DEPARTED * [2]
+    assert [*a.departed.values()] == 3 * [0] + 4 * [2]
 
 
-def test_a_group_that_shrinks_holds_as_many_streams_as_it_had_members():
+def test_departed_streams_are_held_while_they_take_little_memory():
+    network, membership, a = group(names="A")
+    a.finishes, a.room = False, 0
+    for number in range(20):
+        b = network.add(f"B{number}")
+        membership.install(membership.prepare([a, b]))
+        membership.settle([a, b])
+        b.send(b"last words")
+        network.run(10)
+        b.alive = False
+        membership.install(membership.prepare([a]))
+        membership.settle([a])
+    a.finishes, a.room = True, 100
+    a.request_turn()
+    network.rest()
+    assert [*a.departed.values()] == 20 * [1]
+    assert a.multicast.counters.num_gone_undelivered == 0
+
+
+def test_a_second_stream_that_is_given_up_ends_with_the_second_departure(monkeypatch):
+    """B goes, is back and goes again, while A's application takes nothing."""
+    monkeypatch.setattr(keeping, "MOST_HELD", 2)
+    network, membership, a, b, c = group(names="ABC")
+
+    def go(*members):
+        membership.install(membership.prepare(members))
+        membership.settle(members)
+        network.run(10)
+
+    b.send(b"B-1")
+    network.run(10)
+    a.finishes, a.room = False, 0
+    c.send(b"C-1")
+    network.run(10)
+    b.alive = False
+    go(a, c)
+    b.alive = True
+    go(a, b, c)
+    b.send(b"B-2", b"B-3")
+    network.run(10)
+    b.alive = False
+    go(a, c)
+    c.alive = False
+    go(a)
+    d = network.add("D")
+    go(a, d)
+    d.send(b"D-1")
+    network.run(10)
+    d.alive = False
+    go(a)
+    a.finishes, a.room = True, 100
+    a.request_turn()
+    network.rest()
+    ends = [(who.name, last) for view in a.shown for who, last in view.departed.items() if last]
+    assert ends == [("B", 1), ("B", 1), ("C", 1), ("D", 1)]
+    assert a.got(b) == [b"B-1"] and a.multicast.counters.num_gone_undelivered == 2
+
+
+def test_a_group_that_shrinks_holds_as_many_streams_as_it_had_members(monkeypatch):
+    monkeypatch.setattr(keeping, "MOST_HELD", 4)
     network, membership, a, *others = group(names="ABCDEFGH")
     a.finishes, a.room = False, 0
     for member in others:
@@ -1429,7 +1491,7 @@ def test_a_group_that_shrinks_holds_as_many_streams_as_it_had_members():
     for number, member in enumerate(others, 1):
         member.alive = False
         membership.install(membership.prepare([a, *others[number:]]))
-    assert len(a.multicast.flushing.departed) == len(others) > MOST_DEPARTED
+    assert len(a.multicast.flushing.departed) == len(others) > keeping.MOST_HELD
     a.finishes, a.room = True, 100
     a.request_turn()
     network.rest()

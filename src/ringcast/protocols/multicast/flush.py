@@ -46,7 +46,7 @@ from ringcast.protocols.multicast.ended import Ended
 from ringcast.protocols.multicast.fetching import Fetching
 from ringcast.protocols.multicast.keeping import Keeping, Owed, Part, reach
 from ringcast.protocols.multicast.retention import MOST_ROOM, drop_unneeded
-from ringcast.protocols.multicast.windows import MOST_DEPARTED, Departed, ReceiveWindow
+from ringcast.protocols.multicast.windows import Departed, ReceiveWindow
 from ringcast.protocols.retransmission import Gaps
 from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, later, precedes
 from ringcast.protocols.stream import Stream
@@ -132,8 +132,6 @@ class Flush:
         # our application has all of its first stream: that has a number below 0.
         self.departed: dict[int, Departed] = {}
         self.num_aside = 0
-        # Of which a rest was given up: what the application has of them.
-        self.given_up: dict[Address, Seqno] = {}
         self.largest = 0            # members of the largest view since one was settled
         self.fetching = Fetching(layer, self.departed)
         self.ended = Ended()                        # what became of them, for who asks later
@@ -227,7 +225,7 @@ class Flush:
         self.cuts = {window.stream: cuts[window.stream] for window in windows.values()
                      if window.stream in cuts}
         self._drop_void()
-        self._bound(max(MOST_DEPARTED, self.largest))
+        self._bound()
         layer.members, layer.view_id = members, view.id
         layer.observers = frozenset(member.incarnation for member in view.observers) - {local}
         self.reported = self.frozen = None
@@ -424,10 +422,6 @@ class Flush:
             precedes(stream.ring.hd, cut) for stream, cut in pending.cuts.items())
 
     def _show(self, view: View) -> None:
-        told = {member: self.given_up.pop(member) for member in view.departed
-                if member in self.given_up}
-        if told:
-            view = msgspec.structs.replace(view, departed=view.departed | told)
         self.layer.stack.effects.views.append(view)
         self.shown, self.view_id = view, view.id
 
@@ -526,21 +520,28 @@ class Flush:
 
     def _tell_end(self, gone: Departed, last: Seqno) -> None:
         """If a stream ends for our application before its cut, count what it is not
-        given, and tell it with the view where that is; an observer, before the view."""
-        if self.layer.receiving and not gone.is_delivered:
-            self.layer.counters.num_gone_undelivered += (gone.cut - last) % MODULUS
-            if self.layer.observing is None:
-                self.given_up[gone.stream.sender] = last
-            else:
-                self.layer.observing.skip(gone, gone.cut)
+        given, and tell it where that is, with the view that its sender is not in any
+        more; an observer, before the view."""
+        if not self.layer.receiving or gone.is_delivered:
+            return
+        self.layer.counters.num_gone_undelivered += (gone.cut - last) % MODULUS
+        if self.layer.observing is not None:
+            self.layer.observing.skip(gone, gone.cut)
+            return
+        sender = gone.stream.sender
+        for index, (view, cuts, is_void) in reversed([*enumerate(self.pending)]):
+            if sender in view.departed and gone.stream in cuts:
+                view = msgspec.structs.replace(view, departed=view.departed | {sender: last})
+                self.pending[index] = Pending(view, cuts, is_void)
+                return
 
-    def _bound(self, most: int) -> None:
-        """Give up the oldest streams of departed senders until there are `most`, and
-        the places of the oldest views: they must not fill the memory while the
-        application takes nothing."""
-        most = self.keeping.most_departed(most)
-        for origin in list(self.departed)[:max(0, len(self.departed) - most)]:
-            self._give_up(origin)
+    def _bound(self) -> None:
+        """While they take too much memory, give up the oldest streams of departed
+        senders, but none of so many as the largest view had members; and the places of
+        the oldest views. The application may take nothing for long."""
+        most = self.keeping.most_departed(self.largest)
+        while len(self.departed) > most and self.keeping.holds_too_much():
+            self._give_up(next(iter(self.departed)))
         while len(self.pending) > MOST_PENDING:
             self._show(self.pending.popleft().view)
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ringcast.protocols.multicast.windows import ReceiveWindow
     from ringcast.protocols.stream import Stream
 
-MOST_HELD = 64                          # departed streams that are held for absent members
+MOST_HELD = 64                          # departed streams that are held
 HELD_WINDOWS = 8                        # times max_bytes that they may take together
 MOST_PARTS = 16                         # of one stream
 

@@ -12,7 +12,6 @@ from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import Seqno, earlier, precedes
 from ringcast.stack import Instant
 
-MOST_DEPARTED = 4       # streams of departed senders that are held; more in large groups
 STALLED = 32            # scans in which nothing came over a connection that was asked for there
 
 
