@@ -289,10 +289,10 @@ def test_the_aggregates_suspect_every_stream_in_which_a_row_is_wrong(result):
     """And they do not suspect every stream."""
     audit, rows = result
     everything = list(audit.groups.got)
-    suspects = set(audit_groups.suspects(audit.groups))
+    suspects = set(audit_groups.suspects(audit.groups, {}))
     judge = verdict._Judge(rows, audit, 0, [], Paths())
     begins = {key: begin for key in everything if (begin := judge._begin(*key)) is not None}
-    with Rows(rows, everything, begins) as second:
+    with Rows(rows, everything, begins, {}) as second:
         found = {(member, stream) for kind, member, stream, *_ in second.found()}
     assert found <= suspects and len(found) < len(suspects) < len(everything)
 

@@ -149,6 +149,7 @@ def one_own_message_not_delivered(group):
 
 
 def two_members_with_one_incarnation(group):
+    """D's messages count as B's, so nobody was given those that D's end tells of."""
     old, new = group.address("D"), group.address("B").replace("-B#", "-D#")
     for rows in group.rows.values():
         for row in rows:
@@ -156,7 +157,7 @@ def two_members_with_one_incarnation(group):
                 row[column] = new if row[column] == old else row[column]
             row["members"] = row["members"] and [new if each == old else each
                                                  for each in row["members"]]
-    return ["member"], None, "D"
+    return ["member", "departed"], None, "D"
 
 
 def from_before_the_stream_begins(group):

@@ -31,6 +31,22 @@ def a_survivor_lacks_the_last_of_a_crashed_sender(group):
     return ["departed", "synchrony"], lose_the_last(group, "C", "A"), "C"
 
 
+def a_survivor_was_given_nothing_of_a_crashed_sender(group):
+    """A's stream begins again for B with view 3, in which A crashes."""
+    began = view(group, "B", 3)["wall"]
+    rows = [each for each in group.find("B", "deliver", sender="A") if each["wall"] > began]
+    group.take("B", rows)
+    return ["ack", "departed", "set", "synchrony"], rows[0]["first"], "B"
+
+
+def nothing_was_given_before_the_stream_begins_again(group):
+    """B acknowledges what A sent until B was cut off."""
+    cut_off = view(group, "B", 2)["wall"]
+    rows = [each for each in group.find("B", "deliver", sender="A") if each["wall"] < cut_off]
+    group.take("B", rows)
+    return ["ack", "departed"], rows[0]["first"], "B"
+
+
 def the_end_is_the_least_and_not_the_most_that_came(group):
     """C and its view stop where C had got; B has been given more."""
     position = lose_the_last(group, "C", "A")
@@ -97,7 +113,10 @@ def called_primary(group):
 
 PLANTS = (
     two_parts_are_primary,
-    a_survivor_lacks_the_last_of_a_crashed_sender, the_end_is_the_least_and_not_the_most_that_came,
+    a_survivor_lacks_the_last_of_a_crashed_sender,
+    a_survivor_was_given_nothing_of_a_crashed_sender,
+    nothing_was_given_before_the_stream_begins_again,
+    the_end_is_the_least_and_not_the_most_that_came,
     a_view_tells_too_little_of_a_crashed_sender,
     a_message_comes_behind_the_view_that_it_belongs_before,
     the_members_of_a_view_are_in_another_order, the_first_message_is_lost_to_one_that_was_away,

@@ -79,6 +79,12 @@ class Got:
                 and (self.claim is None or self.claim < shift))
 
 
+    def claims(self, begin: int | None) -> bool:
+        """Return whether it may have acknowledged a message from this position on,
+        beyond what it was given."""
+        return self.claim is not None and (begin is None or self.claim >= begin)
+
+
 @dataclass
 class Member:
     """The trace of one member."""
@@ -258,9 +264,11 @@ def _note(groups: Groups, event: Mapping[str, Any]) -> None:
         member.is_closed, member.has_left = True, bool(event["flags"])
 
 
-def suspects(groups: Groups) -> list[tuple[str, Stream]]:
+def suspects(groups: Groups,
+             first_begins: Mapping[tuple[str, Stream], int]) -> list[tuple[str, Stream]]:
     """Return the members and streams that the aggregates do not prove, for the second
-    stage."""
+    stage. If a stream begins more than once for a member, an ack counts from where it
+    begins first."""
     found = []
     for (member, stream), got in groups.got.items():
         sent = groups.sent.get(stream)
@@ -269,14 +277,10 @@ def suspects(groups: Groups) -> list[tuple[str, Stream]]:
         is_begun = got.first is None or begins is None or got.first in begins
         is_sent = member == stream.sender or got.last is None or (
             sent is not None and sent.is_whole and got.last <= sent.last)
-        if not (is_plain and is_begun and is_sent
-                and (got.is_proven or claims_nothing(got, begins))):
+        begin = first_begins.get((member, stream), max(begins or (), default=None))
+        is_later = got.first is not None and begin is not None and got.first > begin
+        is_proven = got.is_proven and not (is_later and got.claims(begin))
+        has_nothing = not (got.flags or got.messages or got.claims(begin))
+        if not (is_plain and is_begun and is_sent and (is_proven or has_nothing)):
             found.append((member, stream))
     return found
-
-
-def claims_nothing(got: Got, begins: set[int] | None) -> bool:
-    """Return whether a member that was given nothing of a stream in order acknowledged
-    only positions before the stream's beginning."""
-    return (not (got.flags or got.messages) and got.claim is not None and begins is not None
-            and got.claim < max(begins))

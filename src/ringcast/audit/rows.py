@@ -37,8 +37,10 @@ Skips = Mapping[tuple[str, Stream], Sequence[Skip]]     # by member and stream
 class Rows:
     """The rows of a trace, and the questions of the second stage.
 
-    `suspects` are the members and streams to examine. `begins` are the first positions
-    that are for a member, `ends` the last positions that were sent, where known. For
+    `suspects` are the members and streams to examine. `begins` are the positions from
+    which on a member must have been given all; `first_begins` are those from which on
+    it may acknowledge nothing else, if the stream began for it before, and it was given
+    nothing then. `ends` are the last positions that were sent, where known. For
     the messages in `asked` only the time of delivery is looked up. `skips` are the
     positions that are not for a member, because it and the sender had parted and met
     again, and the event with which its layers met the sender. `told` are those of which
@@ -48,6 +50,7 @@ class Rows:
 
     def __init__(self, rows: "DataFrame", suspects: Sequence[tuple[str, Stream]],
                  begins: Mapping[tuple[str, Stream], int],
+                 first_begins: Mapping[tuple[str, Stream], int],
                  holes: Sequence[Hole] = (), ends: Mapping[Stream, int] | None = None,
                  asked: Sequence[Asked] = (), skips: Skips | None = None,
                  told: Skips | None = None) -> None:
@@ -59,8 +62,10 @@ class Rows:
                                           + [hole[2] for hole in holes]))
         number = {stream: index for index, stream in enumerate(self.streams)}
         self._groups = table(
-            self.spark, {"member": "string", "stream": "int64", "begin": "int64"},
-            [(member, number[stream], begins.get((member, stream))) for member, stream in suspects])
+            self.spark, {"member": "string", "stream": "int64", "begin": "int64",
+                         "first_begin": "int64"},
+            [(member, number[stream], begin, first_begins.get((member, stream), begin))
+             for member, stream in suspects for begin in [begins.get((member, stream))]])
         self._streams = table(
             self.spark, {"sender": "string", "peer": "string", "conn_id": "int64",
                          "stream": "int64"},
@@ -127,9 +132,10 @@ class Rows:
         holes = [piece for hole in holes for piece in self._without_skips(hole)]
         evidence = self._evidence(holes)
         for number, hole in enumerate(holes):
-            if number in evidence:
-                yield self._found(hole["kind"], hole | {"position": evidence[number]})
-            elif hole["kind"] == "gap" and not hole["is_behind"]:
+            position, is_told = evidence.get(number, (None, False))
+            if position is not None:
+                yield self._found(hole["kind"], hole | {"position": position})
+            elif hole["kind"] == "gap" and not (hole["is_behind"] or is_told):
                 yield self._found("unproven", hole | {"position": hole["low"]})
             elif hole["kind"] == "synchrony":
                 yield self._found("synchrony", hole | {"position": hole["low"]})
@@ -151,8 +157,9 @@ class Rows:
                 break
             if low < first and not is_behind_it:
                 yield dict(hole, begin=begin, low=low, high=first - 1, is_behind=is_behind)
-            if low <= last + 1:
-                begin, low, is_behind = last + 1, max(low, last + 1), True
+            begin = last + 1
+            if low <= begin:
+                low, is_behind = max(low, begin), True
         if low <= hole["high"]:
             yield dict(hole, begin=begin, low=low, is_behind=is_behind)
 
@@ -186,12 +193,13 @@ class Rows:
         in_order = F.when((F.col("event") == "deliver") & F.col("ord").isNotNull(), F.col("last"))
         rows = self._events.where(F.col("ord").isNotNull()).withColumn(
             "reached", self._before(in_order, OF_MEMBER, "ev"))
-        known = F.coalesce("reached", F.col("begin") - 1)
+        known = F.coalesce("reached", F.col("first_begin") - 1)
         is_delivery = F.col("event") == "deliver"
         is_wrong = F.when(is_delivery, F.col("first") <= F.col("reached")).otherwise(
             F.col("last") > known)
         return rows.where(is_wrong).select(
-            F.col("event").alias("kind"), "member", "stream", "begin", (known + 1).alias("low"),
+            F.col("event").alias("kind"), "member", "stream",
+            F.col("first_begin").alias("begin"), (known + 1).alias("low"),
             F.col("last").alias("high"), "ev", "wall", "view_id", F.col("first").alias("position"))
 
     def unsent(self) -> "DataFrame":
@@ -283,9 +291,10 @@ class Rows:
                                                             | (F.col("ord") < F.col("begin")))
         return is_part | is_own | is_scattered | F.coalesce(began_before, F.lit(False))
 
-    def _evidence(self, holes: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    def _evidence(self, holes: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int | None, bool]]:
         """Find for each hole, by its number, the first message in it that was sent and
-        was for this member."""
+        was for this member; and whether the hole begins with one that was for nobody:
+        the end of a large message, say, that began before the stream did."""
         from pyspark.sql import functions as F
 
         if not holes:
@@ -295,10 +304,13 @@ class Rows:
         sent = self._sent.drop("conn_id").withColumnsRenamed({"first": "from", "last": "to"})
         is_inside = (F.col("from") <= F.col("high")) & (F.col("to") >= F.col("low"))
         counts = (F.col("kind") == "gap") | (F.col("flags").bitwiseAND(OOB) == 0)
-        found = sent.join(F.broadcast(asked), "stream").where(
-            is_inside & ~self._is_for_nobody() & counts)
-        first = found.groupBy("number").agg(F.min(F.greatest("from", "low")).alias("position"))
-        return {row["number"]: row["position"] for row in first.toArrow().to_pylist()}
+        found = sent.join(F.broadcast(asked), "stream").where(is_inside & counts)
+        position = F.when(~self._is_for_nobody(), F.greatest("from", "low"))
+        first = found.groupBy("number").agg(
+            F.min(position).alias("position"),
+            F.max(position.isNull() & (F.col("from") <= F.col("low"))).alias("is_told"))
+        return {row["number"]: (row["position"], row["is_told"])
+                for row in first.toArrow().to_pylist()}
 
 
 def table(spark: "SparkSession", columns: Mapping[str, str],

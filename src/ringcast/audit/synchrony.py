@@ -89,7 +89,7 @@ def holes(groups: Groups, found: Paths, trusted: Sequence[str]) -> Iterator[Hole
         for sender, key, place, step in _places(groups, found, member):
             cuts[key].append((member, place, step))
             said = step.departed.get(sender)
-            if said is not None and not place.is_begin:
+            if said is not None:
                 yield from _unlike(member, sender, place, said, step)
     for (*_, sender), reached in cuts.items():
         most = max((place.position for _, place, _ in reached if not place.is_begin), default=None)
@@ -101,10 +101,10 @@ def holes(groups: Groups, found: Paths, trusted: Sequence[str]) -> Iterator[Hole
 
 def _unlike(member: str, sender: str, place: Place, said: int, step: Step) -> Iterator[Hole]:
     """Yield what was given to a member, or not, against what its view says of the end
-    of a stream."""
+    of a stream. A stream may begin for a member behind its end."""
     if place.position < said:
         yield _hole("departed", member, sender, place, said, step)
-    elif place.position > said:
+    elif place.position > said and not place.is_begin:
         yield _hole("beyond", member, sender, Place(said, is_begin=False), place.position, step)
 
 
@@ -160,6 +160,21 @@ def _begin(found: Paths, member: str, sender: str, before: Step, step: Step) -> 
     if the sender's trace does not tell."""
     return max((first for view_id, first in found.starts.get((member, sender), ())
                 if before.view_id < view_id <= step.view_id), default=None)
+
+
+def first_begins(found: Paths) -> dict[tuple[str, Stream], int]:
+    """Return, for each member and stream, where the stream begins for it in the first
+    view with the sender, if the sender's trace tells."""
+    begins: dict[tuple[str, Stream], int] = {}
+    for member, steps in found.steps.items():
+        met = {member}
+        for before, step in zip([NOTHING, *steps], steps, strict=False):
+            for sender in set(step.members) - met:
+                begin = _begin(found, member, sender, before, step)
+                if begin is not None:
+                    begins[member, Stream(sender)] = begin
+            met |= set(step.members)
+    return begins
 
 
 def skips(groups: Groups, found: Paths) -> dict[tuple[str, Stream], list[Skip]]:

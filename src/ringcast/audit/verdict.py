@@ -256,14 +256,14 @@ class _Judge:
     def __init__(self, rows: "DataFrame", result: Audit, skew: int | None,
                  early: Sequence[Mapping[str, Any]],
                  paths: audit_synchrony.Paths) -> None:
-        self.paths = paths
+        self.paths, self.first_begins = paths, audit_synchrony.first_begins(paths)
         self.rows, self.result, self.groups = rows, result, result.groups
         self.skew, self.early = skew, early
         self.trusted = [name for name in self.groups.members if name not in result.incomplete]
 
     def judge(self) -> None:
         asked = [*self._starts(), *self._strangers()]
-        suspects = list(dict.fromkeys(audit_groups.suspects(self.groups)
+        suspects = list(dict.fromkeys(audit_groups.suspects(self.groups, self.first_begins)
                                       + [(name, stream) for _, name, stream, _ in asked]))
         holes = [*self._unlike_sets(),
                  *audit_synchrony.holes(self.groups, self.paths, self.trusted)]
@@ -281,7 +281,8 @@ class _Judge:
                 if self._is_told(stream) and self.groups.members[stream.sender].is_closed}
         skips = audit_synchrony.skips(self.groups, self.paths)
         told = self.groups.skipped
-        with Rows(self.rows, suspects, begins, holes, ends, asked, skips, told) as second:
+        with Rows(self.rows, suspects, begins, self.first_begins, holes, ends, asked, skips,
+                  told) as second:
             return [self._violation(kind, member, stream, position, wall, view_id)
                     for first, member, stream, position, wall, view_id in second.found()
                     if (kind := self._kind(first, stream, position)) is not None]
@@ -495,7 +496,8 @@ class _Judge:
         return None if begin is None else begin - 1
 
     def _begin_of(self, name: str, stream: Stream) -> int | None:
-        return max(self.groups.begins.get((name, stream), ()), default=None)
+        return self.first_begins.get(
+            (name, stream), max(self.groups.begins.get((name, stream), ()), default=None))
 
     def _agreement(self) -> Iterator[dict[str, Any]]:
         """Return the rows of the table `views`: what the members of each view sent in
