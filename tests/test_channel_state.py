@@ -7,6 +7,7 @@ import pytest
 from processes import wait_for
 
 from ringcast import Channel, ClosedError, ConfigError, StateLostError
+from ringcast.stack import Layer
 
 STACKS = ["inproc", "mcast-udp", "nakack2-tcp"]
 
@@ -164,11 +165,13 @@ def test_on_state_is_called_again_when_the_giver_is_gone(replicas):
         new[0].channel.close(0)
 
 
-def test_a_member_that_cannot_use_its_state_closes(replicas, caplog):
+@pytest.mark.parametrize("error", [ValueError, StateLostError])
+def test_a_member_that_cannot_use_its_state_closes(replicas, caplog, error):
     def fail(chunks):
-        raise ValueError("I cannot read this")
-    replicas("old")
-    new = Channel("test_a_member_that_cannot_use_its_state_closes", stack="inproc",
+        list(chunks)
+        raise error("I cannot read this")
+    old, = replicas("old")
+    new = Channel(old.channel.group, stack="inproc",
                   on_message=lambda batch: None, on_state=fail, min_members=2)
     with pytest.raises(ClosedError, match="on_state failed"):
         new.connect()
@@ -233,3 +236,51 @@ def test_an_application_that_goes_on_when_its_state_does_not_come_does_not_keep_
     goes_on.set()
     connecting.join(30)
     assert not closing.is_alive() and told
+
+
+class Cut(Layer):
+    """Lets nothing pass between those whose names are `apart` and all others, while
+    that is not empty."""
+
+    def __init__(self, name, names, apart):
+        self.name, self.names, self.apart = name, names, apart
+
+    def receive(self, packets, now):
+        is_apart = self.name in self.apart
+        if came := [packet for packet in packets
+                    if not self.apart
+                    or (self.names.get(packet.sender) in self.apart) == is_apart]:
+            self.above.receive(came, now)
+
+
+def test_who_comes_to_a_part_without_quorum_is_given_its_state(request):
+    names, apart, asked = {}, set(), []
+
+    def member(name, **options):
+        channel = Channel(request.node.name, name=name, stack="inproc", partition="primary",
+                          min_members=2, suspect_timeout=200, heartbeat_interval=20,
+                          on_message=lambda batch: None, faults=[Cut(name, names, apart)],
+                          **options)
+        names[channel.address.incarnation] = name
+        return channel
+
+    old = [member(name, on_state_request=lambda name=name: asked.append(name) or [b"state"])
+           for name in "ABC"]
+    state = []
+    new = member("X", on_state=state.extend)
+    try:
+        for thread in [threading.Thread(target=each.connect) for each in old]:
+            thread.start()
+        wait_for(lambda: all(each._endpoint.view and len(each.view) == 3 for each in old))
+        apart |= {"A", "X"}
+        wait_for(lambda: not old[0].view.primary)
+        joining = threading.Thread(target=new.connect)
+        joining.start()
+        wait_for(lambda: new._endpoint.view is not None and state)
+        assert asked == ["A"] and not new.view.primary
+        apart.clear()
+        joining.join(60)
+        assert new.view.primary and state == [b"state"]
+    finally:
+        for each in (new, *old):
+            each.close(0)

@@ -1,6 +1,8 @@
 """Several members, one after the other, send one stream; and a member ends with a
 view."""
 
+import threading
+
 import pytest
 from channels import new_group
 from processes import wait_for
@@ -35,6 +37,23 @@ def test_seqnos_go_on_and_the_end_is_told():
         assert receiver.end_of(4711) is None
         with pytest.raises(AnswerTimeoutError, match="not all members said"):
             receiver.end_of(receiver.address, 0.05)
+
+
+def test_two_threads_may_ask_for_the_same_end():
+    group = new_group()
+    with Channel(group, name="a", stack="inproc", on_message=lambda batch: None) as a:
+        b = Channel(group, name="b", stack="inproc").connect()
+        b.send_many([b"1", b"2", b"3"])
+        found = []
+        patient = threading.Thread(target=lambda: found.append(a.end_of(b.address, 60)))
+        patient.start()
+        wait_for(lambda: a._endpoint.ends.asked)
+        with pytest.raises(AnswerTimeoutError):
+            a.end_of(b.address, 0.02)
+        b.close()
+        assert a.end_of(b.address) == 3
+        patient.join(60)
+        assert found == [3] and not a._endpoint.ends.asked
 
 
 def test_answers_hold_although_somebody_comes_then_who_has_not_answered(monkeypatch):

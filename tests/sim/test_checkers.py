@@ -4,6 +4,7 @@ import pytest
 from forming_group import FormingGroup
 
 from ringcast import Address, Batch, Skipped, View
+from ringcast.protocols.membership.ends import Question
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
@@ -235,7 +236,7 @@ def test_chatter_without_need_fails_the_run():
 
     def chatter():
         if member := next(iter(run.cluster.living()), None):
-            member.endpoint.ends.ask(5, member.now)
+            member.endpoint.ends.ask(Question(5), member.now)
             member.request_turn()
         run.cluster.at(run.cluster.now + 50 * MS, chatter)
 

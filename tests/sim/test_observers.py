@@ -8,6 +8,7 @@ from ringcast.config import nanoseconds
 from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.frag import cut
 from ringcast.protocols.membership.coordinator import JOINING
+from ringcast.protocols.membership.ends import Question
 from ringcast.protocols.membership.messages import ALIVE
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ, Highest, XmitReq
 from ringcast.protocols.multicast.fetching import HELD
@@ -267,10 +268,11 @@ def test_an_observer_does_not_tell_where_a_stream_ended_for_it(group):
     group["B"].leave()
     group.settle()
     a, o, gone = group["A"], group["O"], group["B"].incarnation
-    a.endpoint.ends.ask(gone, a.now)
+    question = Question(gone)
+    a.endpoint.ends.ask(question, a.now)
     a.turn()
     group.run(100)
-    answers = a.endpoint.ends.answers(gone)
+    answers = a.endpoint.ends.answers(question)
     assert answers[o.incarnation] is None and answers[a.incarnation].last == 10
 
 

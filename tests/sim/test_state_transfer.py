@@ -5,10 +5,12 @@ import pytest
 from forming_group import FormingGroup
 from msgspec import msgpack
 
+from ringcast import Address
 from ringcast._core.batch import Batch
+from ringcast.config import configure
 from ringcast.flags import STATE
-from ringcast.protocols.membership.messages import FAILED, HAS, NEEDS, NO_PART
-from ringcast.protocols.membership.state import StateTransfer, broken, parts
+from ringcast.protocols.membership.messages import FAILED, HAS, INSTALL, NEEDS, NO_PART
+from ringcast.protocols.membership.state import StateTransfer, broken, decoder, parts
 from ringcast.protocols.multicast.base import DATA, REPEAT
 from ringcast.sim.network import MS, Network
 
@@ -394,3 +396,61 @@ def test_a_buffer_that_is_used_again_may_be_a_chunk(group, joiner):
 def test_only_bytes_are_chunks(chunk):
     with pytest.raises(TypeError):
         list(parts(1, [b"a", chunk], 1000, 1000))
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_messages_to_it_alone_do_not_keep_a_member_from_another_state(stack):
+    """They fill its state_backlog, and then its giver dies: it waits for another one,
+    and what comes before that is dropped."""
+    group = Group(stack, state_backlog=2_000).start("A")
+    group.settle(20_000)
+    group.start("B").settle(20_000)
+    group.load(40)
+    group.settle(20_000)
+    group.start("C")
+    new = group["C"].replica
+    new.rng.choice = lambda items: 2_000                # milliseconds until it has the state
+    group.run_until_true(lambda: new.transfer.is_whole)
+    group["B"].send_unicast("C", 30, 100)
+    group.run(50)
+    group["A"].crash()
+    group.load(100)
+    assert group.are_alike("B", "C") and group.state("C") == HAS
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_parts_that_came_early_are_finished_if_nobody_needs_them(stack):
+    """A goes when C has all of its state. B is to give it again, and begins before C
+    has the view that says so. Then C's application is ready with A's state."""
+    group = Group(stack).start("A")
+    group.settle(20_000)
+    group.start("B").settle(20_000)
+    group.load(40)
+    group.settle(20_000)
+    group.start("C")
+    new = group["C"].replica
+    new.rng.choice = lambda items: 100_000
+    group.run_until_true(lambda: new.transfer.is_whole and not new.transfer.news)
+    group.run(20)
+    group.network.discard = lambda source, target, datagram: (
+        (source, target) == ("B", "C") and datagram[3] == INSTALL)
+    group["A"].crash()
+    group.run_until_true(lambda: new.transfer.early)
+    new._accept(new.transfer.attempt)
+    group["C"].request_turn()
+    group.network.discard = None
+    assert group.are_alike("B", "C") and group["B"].unicast.num_unacked() == 0
+
+
+def test_a_chunk_in_many_parts_is_refused_when_it_is_too_large():
+    transfer = StateTransfer(Address("A", 1), configure({"max_message_size": 100_000}))
+    transfer.state, transfer.giver, transfer.place, transfer.installed = NEEDS, 9, 5, 5
+    made = [decoder.decode(part) for part in parts(5, [bytes(90_000), bytes(300_000)], 1_000,
+                                                   1 << 20)]
+    got = []
+    for part in made:
+        got += transfer._add(part)
+        if transfer.num_lost:
+            break
+    assert [len(chunk) for chunk in got] == [90_000]
+    assert transfer.num_lost == 1 and 190 < part.number < 210

@@ -26,7 +26,7 @@ from ringcast.config import configure
 from ringcast.kinds import Kind
 from ringcast.protocols.budget import Budget
 from ringcast.protocols.membership.asking import Asking
-from ringcast.protocols.membership.ends import ASK_END, AskEnd, Ends
+from ringcast.protocols.membership.ends import ASK_END, AskEnd, Ends, Question
 from ringcast.protocols.membership.messages import PRESENT, REFUSE, SUSPECTS, Refuse
 from ringcast.protocols.membership.state import NEED, Need
 from ringcast.protocols.multicast.base import DATA
@@ -121,7 +121,7 @@ def asked_by_hand() -> Iterator[bytes]:
     layer.view(View(1, (me, b, gone)), 0)
     layer.flushing.ended.note(layer.windows.pop(3).stream, 7, 70_000)
     del layer.members[3]
-    ends.ask(3, 0)
+    ends.ask(Question(3), 0)
     stack.receive([Stack([Layer()], local=b, group="golden").control(ASK_END, AskEnd(3)).data], 0)
     yield from (bytes(datagram) for _, datagram in stack.take().packets)
 

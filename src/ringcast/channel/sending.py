@@ -34,7 +34,7 @@ from ringcast.errors import (
     RingcastError,
     SendTimeoutError,
 )
-from ringcast.flags import Flag
+from ringcast.flags import STATE, Flag
 from ringcast.protocols.bundler import Dest
 from ringcast.stack import Instant
 
@@ -155,8 +155,8 @@ class Sending:
 
     def send_part(self, part: bytes, dest: Address, flags: int) -> None:
         """Send something of the channel's own to one member, in order with the messages
-        to it; wait for room."""
-        window = self._window(dest)
+        to it; wait for room. It is no message: flags say so, and it needs no quorum."""
+        window = self._window(dest, flags)
         if todo := window.push(part, flags):
             self._finish_push(todo, window, part, dest, flags, None)
 
@@ -220,17 +220,19 @@ class Sending:
                 return member
         raise NotMemberError(f"no member {dest!r} is in the view, which is {view}")
 
-    def _window(self, dest: Dest) -> SendWindow:
+    def _window(self, dest: Dest, flags: int = 0) -> SendWindow:
         """Return the send window for `dest`; open a connection if there is none.
         NotMemberError if the member is not in the view, NoQuorumError if this member
-        may not send."""
+        may not send, and it is for a message."""
         if dest is None:
             self._check_quorum()
             return self._multicast.send_window
-        return self._driver.run_in_turn(partial(self._open_window, dest))
+        return self._driver.run_in_turn(partial(self._open_window, dest, flags))
 
-    def _open_window(self, dest: Address, now: Instant) -> SendWindow:
+    def _open_window(self, dest: Address, flags: int, now: Instant) -> SendWindow:
         self._state.check_open()
+        if flags & STATE:
+            return self._endpoint.window(dest, now)
         self._check_quorum()
         window = self._endpoint.window(dest, now)
         self._remember_port(dest, window)
@@ -347,7 +349,7 @@ class Sending:
     def _push(self, payload: bytes, dest: Dest, flags: int) -> tuple[int, SendWindow] | None:
         """Push a message. Return what is left to do and the window, which may be that
         of a new connection; None if there is no room."""
-        window = self._window(dest)
+        window = self._window(dest, flags)
         todo = window.push(payload, flags)
         return None if todo == FULL else (todo, window)
 

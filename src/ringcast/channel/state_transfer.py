@@ -165,8 +165,8 @@ class StateCallbacks:
             try:
                 self._on_state(iter(attempt.chunks().__next__, attempt))
                 attempt.drain()
-            except BaseException as error:
-                if not isinstance(error, StateLostError) and attempt.next is None:
+            except BaseException:
+                if attempt.next is None:                # on_state failed, or the channel closes
                     if not self._state.closing:
                         self._log_failure("on_state failed")
                         self._fail("on_state failed, see the log; open a new channel")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringcast.protocols.membership.ends import ASK_END, END, AskEnd, End
+from ringcast.protocols.membership.ends import ASK_END, END, AskEnd, End, Question
 from ringcast.sim.cluster import Cluster
 from ringcast.sim.network import MS, Network
 
@@ -31,13 +31,14 @@ def ask(group, name, incarnation, milliseconds=5000):
     """Let a member ask. Return what was answered, by name; None if it never was."""
     member = group[name]
     ends = member.endpoint.ends
-    ends.ask(incarnation, member.now)
+    question = Question(incarnation)
+    ends.ask(question, member.now)
     member.request_turn()
     end = group.now + milliseconds * MS
-    while ends.answers(incarnation) is None and group.now < end:
+    while ends.answers(question) is None and group.now < end:
         group.run(1)
-    answers = ends.answers(incarnation)
-    ends.stop_asking(incarnation)
+    answers = ends.answers(question)
+    ends.stop_asking(question)
     assert answers is None or ends.deadline() is None
     return answers and {group.incarnations[member].name: taken and tuple(taken)
                         for member, taken in answers.items()}
@@ -136,9 +137,10 @@ def test_strangers_get_no_answer_and_give_none():
     member.endpoint.ends.below.send = lambda packets, now: sent.extend(packets)
     member.endpoint.ends._on_ask_end(stranger, AskEnd(1), member.now)
     assert sent == []
-    member.endpoint.ends.asked[1] = {}
+    question = Question(1)
+    member.endpoint.ends.asked.add(question)
     member.endpoint.ends._on_end(stranger, End(1, True, 0, 9), member.now)
-    assert member.endpoint.ends.asked[1] == {}
+    assert question.given == {}
 
 
 def test_numbers_that_are_too_large_are_counted():
@@ -151,3 +153,29 @@ def test_numbers_that_are_too_large_are_counted():
         assert datagram.sender == other
         member.stack.receive([datagram.data], member.now)
         assert ends.num_bad == number
+
+
+def test_what_was_told_of_an_earlier_end_does_not_count_when_the_sender_is_back():
+    """B was cut off: A has told where its stream ended then."""
+    group = grouped("mcast-udp", "ABC", 1)
+    a, b = group["A"], group["B"]
+    b.offer(5, 10)
+    group.settle()
+    group.checkers.views.has_cause = True
+    group.network.cut |= {(one, other) for one in "ABC" for other in "ABC"
+                          if (one == "B") != (other == "B")} | {("C", "A")}
+    question = Question(b.incarnation)
+    a.endpoint.ends.ask(question, a.now)
+    a.request_turn()
+    while a.incarnation not in question.given:
+        group.run(1)
+    group.network.cut.clear()
+    while b.address not in a.views[-1]:
+        group.run(1)
+    assert question.given == {}
+    b.offer(7, 10)
+    group.settle()
+    b.crash()
+    while (answers := a.endpoint.ends.answers(question)) is None:
+        group.run(1)
+    assert {taken.last for taken in answers.values()} == {12}

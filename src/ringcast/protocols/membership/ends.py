@@ -12,6 +12,8 @@ stream is to be fetched, delivered or finished. The question is repeated until a
 answered. Who came after the sender was gone answers at once: it does not know.
 """
 
+from dataclasses import dataclass, field
+
 import msgspec
 
 from ringcast.address import EVERYONE
@@ -22,6 +24,7 @@ from ringcast.protocols.multicast.ended import Taken
 from ringcast.protocols.seqnos import Number
 from ringcast.stack import Instant, Layer
 from ringcast.status import Layers
+from ringcast.view import View
 
 
 class AskEnd(msgspec.Struct, array_like=True):
@@ -46,35 +49,43 @@ END = Kind(41, "end", End, traced=False)
 Answers = dict[int, Taken | None]       # by member; None: it does not know the stream
 
 
+@dataclass(eq=False)
+class Question:
+    """What one thread of our application asks of the stream of an incarnation, and what
+    was answered."""
+
+    incarnation: int
+    given: Answers = field(default_factory=dict)
+
+
 class Ends(Layer):
-    """The layer that asks and answers. `asked` has the questions of our application, by
-    incarnation, and what was answered."""
+    """The layer that asks and answers. `asked` has the questions of our application."""
 
     def __init__(self, config: Config, multicast: Multicast) -> None:
         self.multicast = multicast
         self.interval = nanoseconds(config.seek_interval)
-        self.asked: dict[int, Answers] = {}
+        self.asked: set[Question] = set()
         self.next_ask: Instant | None = None
         self.num_bad = 0
 
     # --------------------------------------------------------------------------------------- asking
 
-    def ask(self, incarnation: int, now: Instant) -> None:
+    def ask(self, question: Question, now: Instant) -> None:
         """Ask all members, now and until `stop_asking`."""
-        self.asked[incarnation] = {}
+        self.asked.add(question)
         self.next_ask = now
         self.tick(now)
 
-    def stop_asking(self, incarnation: int) -> None:
+    def stop_asking(self, question: Question) -> None:
         """Forget a question. Any thread may call, also the garbage collector in the
         middle of a turn."""
-        self.asked.pop(incarnation, None)
+        self.asked.discard(question)
 
-    def answers(self, incarnation: int) -> Answers | None:
+    def answers(self, question: Question) -> Answers | None:
         """Return what each member of the view has answered; None until there is a view
         and all have. A member that is in the view has no end yet."""
-        members, given = self.multicast.members, self.asked.get(incarnation, {})
-        if not members or incarnation in members or not members.keys() <= given.keys():
+        members, given = self.multicast.members, question.given
+        if not members or question.incarnation in members or not members.keys() <= given.keys():
             return None
         return {member: given[member] for member in members}
 
@@ -83,11 +94,19 @@ class Ends(Layer):
         if self.next_ask is None or now < self.next_ask:
             return
         self.next_ask = now + self.interval
-        for incarnation in self.asked.copy():
-            if self.answers(incarnation) is None:
-                self.send_control(ASK_END, AskEnd(incarnation), EVERYONE, now)
-                if (mine := self._end(incarnation)) is not None:
-                    self._take(self.stack.local.incarnation, mine)
+        asked = [each.incarnation for each in self.asked.copy() if self.answers(each) is None]
+        for incarnation in dict.fromkeys(asked):
+            self.send_control(ASK_END, AskEnd(incarnation), EVERYONE, now)
+            if (mine := self._end(incarnation)) is not None:
+                self._take(self.stack.local.incarnation, mine)
+
+    def view(self, view: View, now: Instant) -> None:
+        """Forget what was told of a stream whose sender is back: it will end again."""
+        members = {member.incarnation for member in view.members}
+        for question in self.asked.copy():
+            if question.incarnation in members:
+                question.given.clear()
+        super().view(view, now)
 
     def deadline(self) -> Instant | None:
         return self.next_ask if self.asked else None
@@ -100,10 +119,10 @@ class Ends(Layer):
 
     def _take(self, member: int, end: End) -> None:
         """Note the answer of a member of the view."""
-        given = self.asked.get(end.incarnation)
-        if given is not None and member in self.multicast.members:
-            given[member] = Taken(end.after, end.last) if end.known else None
-            self.stack.effects.answered = True
+        for question in self.asked.copy() if member in self.multicast.members else ():
+            if question.incarnation == end.incarnation:
+                question.given[member] = Taken(end.after, end.last) if end.known else None
+                self.stack.effects.answered = True
 
     # ------------------------------------------------------------------------------------ answering
 

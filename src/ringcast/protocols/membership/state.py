@@ -199,7 +199,8 @@ class StateTransfer(Layer):
 
     def _begin_attempt(self) -> None:
         self.num_parts = 0
-        self.cut: list[bytes] = []                      # the begin of a chunk
+        self.cut: list[bytes] = []                      # the begin of a chunk ...
+        self.cut_bytes = 0                              # ... and how much that is
         self.is_whole = False
 
     # ------------------------------------------------------------------------------------ agreement
@@ -316,8 +317,9 @@ class StateTransfer(Layer):
 
     @property
     def is_full(self) -> bool:
-        """Return whether messages to everybody must wait."""
-        return self.held_bytes >= self.backlog
+        """Return whether messages to everybody must wait. What comes before the place
+        need not: it is dropped."""
+        return self.held_bytes >= self.backlog and not self.is_skipping
 
     def pass_on(self, effects: Effects) -> int:
         """Change what the stack delivers into what the application gets now. Return how
@@ -425,6 +427,8 @@ class StateTransfer(Layer):
         self.state = HAS if self.can_give else NO_PART
         self.giver, self.next_need = 0, None
         self.pause = LEAST_PAUSE
+        self.to_finish += self.early                    # parts of another giver
+        self.early = []
 
     def _take_all(self, deliveries: list[Batch]) -> list[Batch]:
         """Take the parts of a state out of what is delivered."""
@@ -465,7 +469,7 @@ class StateTransfer(Layer):
         """Return the chunks that this part makes whole."""
         if part.place > self.place:     # neither was shown the view that names the giver
             self._lose_attempt(self.giver, part.place)
-        is_too_large = sum(map(len, self.cut)) > self.largest
+        is_too_large = self.cut_bytes > self.largest
         is_empty = part.is_cut and b"" in part.chunks[-1:]
         if part.number != self.num_parts or part.end == BROKEN or is_too_large or is_empty:
             self._fail()
@@ -475,11 +479,13 @@ class StateTransfer(Layer):
         chunks = part.chunks
         if self.cut and chunks:
             self.cut.append(chunks[0])
+            self.cut_bytes += len(chunks[0])
             if part.is_cut and len(chunks) == 1:
                 return []
-            chunks[0], self.cut = b"".join(self.cut), []
+            chunks[0], self.cut, self.cut_bytes = b"".join(self.cut), [], 0
         if part.is_cut and chunks:
             self.cut = [chunks.pop()]
+            self.cut_bytes = len(self.cut[0])
         return chunks
 
     def describe(self, status: Layers) -> None:

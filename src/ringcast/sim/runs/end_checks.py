@@ -3,6 +3,7 @@ incarnation that is gone, and everybody answers what its application has."""
 
 from typing import TYPE_CHECKING
 
+from ringcast.protocols.membership.ends import Question
 from ringcast.protocols.multicast.ended import Taken
 from ringcast.protocols.seqnos import precedes
 
@@ -21,19 +22,20 @@ def check_ends(cluster: "Cluster", patience: int) -> None:
         return
     asker = cluster.incarnations[living[0].views[-1].members[-1].incarnation]
     ends = asker.endpoint.ends
-    gone = [member for member in cluster.incarnations.values() if not member.alive]
-    for member in gone:
-        ends.ask(member.incarnation, asker.now)
+    gone = {Question(member.incarnation): member for member in cluster.incarnations.values()
+            if not member.alive}
+    for question in gone:
+        ends.ask(question, asker.now)
         asker.request_turn()
     end = cluster.now + patience
-    while any(ends.answers(member.incarnation) is None for member in gone):
+    while any(ends.answers(question) is None for question in gone):
         if cluster.now >= end:
             cluster.checkers.violated("ends", f"{asker.name} has no answer about all that are gone")
         cluster.run(STEP)
-    for member in gone:
-        for answering, taken in (ends.answers(member.incarnation) or {}).items():
+    for question, member in gone.items():
+        for answering, taken in (ends.answers(question) or {}).items():
             _check_answer(cluster.incarnations[answering], member, taken)
-        ends.stop_asking(member.incarnation)
+        ends.stop_asking(question)
 
 
 def _check_answer(member: "Member", sender: "Member", taken: Taken | None) -> None:
