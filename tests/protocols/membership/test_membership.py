@@ -13,7 +13,7 @@ from ringcast.address import EVERYONE
 from ringcast.errors import ConfigError
 from ringcast.protocols.membership import discovery
 from ringcast.protocols.membership.detection import WATCHERS
-from ringcast.protocols.membership.messages import SEEK, Seek
+from ringcast.protocols.membership.messages import INSTALL, SEEK, Seek
 
 FIVE = "ABCDE"
 
@@ -540,3 +540,111 @@ def test_fifty_members_form_one_view_and_say_little():
     headers = 28 * (world.num_sent - sent_before)       # of IPv4 and UDP
     sent = (world.num_bytes - before + headers) / 50 / ((world.now - began) / 1e9)
     assert sent < 1000                                  # bytes a second of one member
+
+
+# ------------------------------------------------------------------ who is heard and does not hear
+
+def share_in_changes(world, names, milliseconds):
+    """Return the largest share of the time in which one of these members has promised a
+    view that it does not have: then it is given nothing."""
+    waiting = dict.fromkeys(names, 0)
+    for _ in range(milliseconds // 50):
+        world.run(50)
+        for name in names:
+            waiting[name] += world[name].layer.promised > world[name].layer.view_id
+    return max(waiting.values()) * 50 / milliseconds
+
+
+def test_one_that_does_not_hear_a_group_does_not_keep_it_from_going_on():
+    world = World(seed=1).start("A", "B", "C")
+    assert world.run_until_one(5000) is not None
+    world.cut |= {(name, "X") for name in "ABC"}
+    world.start("X", min_members=2)
+    assert share_in_changes(world, "ABC", 60_000) < 0.15
+    world.cut.clear()
+    assert world.run_until_one(15_000) is not None
+
+
+def test_two_parts_that_cannot_become_one_go_on():
+    """The leader of one is not heard by one member of the other."""
+    world = World(seed=0, delay=(100_000, 200_000))
+    world.partition("ABC", "YM")
+    world.start(*"ABCYM").run(2000)
+    leader, other = (world[name].view.members[0].name for name in "AY")
+    mute = next(name for name in "YM" if name != other)
+    world.cut = {(leader, mute)}
+    assert share_in_changes(world, "ABCYM", 60_000) < 0.2
+    world.cut.clear()
+    assert world.run_until_one(20_000) is not None
+
+
+# --------------------------------------------------------------------------------- one name twice
+
+@pytest.mark.parametrize("others", ["", "A"])
+@pytest.mark.parametrize("seed", range(3))
+def test_of_two_that_come_at_once_with_one_name_one_goes_on(seed, others):
+    world = World(seed=seed)
+    one, two = Node(world, "P"), Node(world, "P")
+    world.nodes |= {"P one": one, "P two": two}
+    for node in (one, two):
+        node.start()
+    world.start(*others).run(5000)
+    winner, loser = sorted((one, two), key=lambda node: node.address.incarnation)
+    assert winner.fault is None and winner.address in winner.view
+    assert "another member has the name 'P'" in loser.fault
+
+
+def test_two_that_come_at_once_with_the_name_of_a_member_do_not_stop_it():
+    world = formed(names="ABP")
+    new = [Node(world, "P") for _ in range(2)]
+    for number, node in enumerate(new):
+        world.nodes[f"P{number}"] = node
+        node.start()
+    world.run(5000)
+    assert world["P"].fault is None and world["P"].alive
+    assert all("another member has the name 'P'" in node.fault for node in new)
+
+
+# ---------------------------------------------------------------------------- who is expected back
+
+def test_a_member_of_its_name_that_is_not_durable_does_not_replace_an_absent_one():
+    """It comes with another part of the group."""
+    world = World(seed=3, absence=3600).start("A", "B").start("P", durable=True)
+    assert world.run_until_one(5000) is not None
+    absent = world.nodes.pop("P")
+    absent.crash()
+    world.run(5000)
+    world.partition("AB", "CP")
+    world.start("C", "P").run(3000)
+    world.cut.clear()
+    assert world.run_until_one(20_000) is not None
+    assert world["A"].view.absent == (absent.address,) and not world["A"].paper.agreed[-1].back
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_an_absent_member_is_excluded_also_while_a_view_is_on_its_way(is_busy):
+    """B's operator says so, when A has the view and B has not."""
+    world = World(seed=3, absence=3600, delay=(1_000_000, 1_000_001)).start("A")
+    world.run(600)
+    world.start("B", "C").start("P", durable=True)
+    assert world.run_until_one(5000) is not None and world["A"].view.coordinator.name == "A"
+    world.nodes.pop("P").crash()
+    world.run(5000)
+    said = []
+
+    def exclude():
+        world["B"].layer.exclude("P", world.now)
+        world["B"].end_turn()
+
+    def tap(node, datagram):
+        if node is world["A"] and datagram[3] == INSTALL and not said:
+            said.append(world.at(world.now + MS // 10, exclude))
+
+    if is_busy:
+        world.tap = tap
+        world.start("D")
+    else:
+        exclude()
+    world.run(10_000)
+    assert not world["A"].view.absent and not world["B"].view.absent
+    assert len(said) == is_busy

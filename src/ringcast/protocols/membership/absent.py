@@ -116,10 +116,10 @@ class Absentees:
                             for seat in before.seats
                             if seat.absence and seat.incarnation not in change.left}
         absent |= {each.name: each for each in self.waited_for(now)}
-        names = {seat.name for seat in install.seats}
-        install.back = [seat.incarnation for seat in install.seats if seat.name in absent]
+        durable = {seat.name: seat.incarnation for seat in install.seats if seat.absence}
+        install.back = [member for name, member in durable.items() if name in absent]
         left = {member for report in change.reports.values() for member in report.left}
         install.absent = [each for name, each in (members | absent).items()
-                          if name not in names and each.left > 0
+                          if name not in durable and each.left > 0
                           and each.incarnation not in self.given_up | left][:MAX_MEMBERS]
         install.left = sorted(left - change.members)[:MOST_LEFT]

@@ -246,6 +246,8 @@ class Coordinator:
         if not missing or age < patience:
             return False
         self._drop(strangers)
+        for stranger in strangers:
+            layer.meeting.discovery.shun_mute(stranger, now)
         if age >= timeout:
             layer.detection.depart(missing)
         return True

@@ -107,9 +107,9 @@ class Detection:
         self.refusing &= self.watched
         self.reports, self.said = {}, {}
         self.alone = {}
-        self.excluded &= set(members)
+        self.excluded &= set(members) | self.layer.absentees.known.keys()
         self.judged = set()
-        self.departed = set(self.excluded)
+        self.departed = self.excluded & set(members)
         self._beat(now)
         self._wait_to_nudge(now)
         if self.silent or self.excluded:

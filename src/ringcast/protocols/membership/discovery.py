@@ -36,6 +36,8 @@ SHARE, CROWDED = 60_000, 20
 FRESH, FRESH_CROWD = 24, 3
 MOST_VIEWS = 8          # other views that are remembered
 SHUNNED = nanoseconds(5_000.0)  # for how long one that a member does not trust is not let in
+MUTE = nanoseconds(250.0)       # for how long one that did not answer is not let in, at first ...
+MOST_MUTE = nanoseconds(10_000.0)       # ... and at most
 PATIENCE = 100          # times seek_interval: how long to wait until all of another group are heard
 MOST_UNREAD = nanoseconds(5_000.0)      # for how long what is unread may keep us waiting
 
@@ -69,6 +71,7 @@ class Discovery:
         self.strangers: Latest[int, set[int]] = Latest(MOST_VIEWS)
         self.since: Latest[int, Instant] = Latest(MOST_VIEWS)
         self.shunned: Latest[int, Instant] = Latest(MAX_MEMBERS)        # and until when
+        self.mute: Latest[int, int] = Latest(MAX_MEMBERS)       # for how long the next time
         self.next_seek: Instant | None = None
         self.num_seeks = 0
         self.told: Instant | None = None                # when everybody was told last
@@ -135,6 +138,7 @@ class Discovery:
         for member in members:
             self.forget(member)
             self.others.pop(member, None)
+            self.mute.pop(member, None)
         self.strangers.clear()
         self.since.clear()
         self.next_seek = None
@@ -148,6 +152,14 @@ class Discovery:
         is_new = sender not in self.shunned
         self.shunned.remember(sender, now + SHUNNED)
         return is_new
+
+    def shun_mute(self, sender: int, now: Instant) -> None:
+        """Do not let in one that wants to come and did not answer: for longer each
+        time. It is heard, and most likely does not hear us. While it is waited for,
+        nobody is given anything."""
+        pause = self.mute.get(sender, MUTE)
+        self.mute.remember(sender, min(2 * pause, MOST_MUTE))
+        self.shunned.remember(sender, max(self.shunned.get(sender, 0), now + pause))
 
     def is_shunned(self, sender: int, now: Instant) -> bool:
         """Return whether one is not let in now."""

@@ -30,6 +30,7 @@ SPOKESMEN = 3
 TAKEN = 64                              # names that are said to be taken, at once
 HOLD_OFF = nanoseconds(250.0)           # between two OFFERs, at first ...
 MOST_HOLD_OFF = nanoseconds(30_000.0)   # ... and at most, if the group breaks again and again
+MOST_UNHEARD = nanoseconds(4_000.0)     # ... and at most, if nothing comes of it
 STEADY = nanoseconds(20_000.0)          # a view that lasts so long was no mistake
 
 
@@ -44,7 +45,7 @@ class Meeting:
         self.taken = Allowance(TAKEN, self.discovery.interval)  # ... with a name that is taken
         self.named = Seldom(self.discovery.interval)        # ... and with all names
         self.offer_after: Instant = 0
-        self.hold_off = HOLD_OFF
+        self.hold_off = self.unheard = HOLD_OFF
         self.met_at: Instant = 0                        # when our view was installed
         self.num_refused = 0
 
@@ -155,15 +156,17 @@ class Meeting:
 
     def take_present(self, sender: int, present: Present, now: Instant) -> None:
         """There is a view. Seek to be let in; or, if we have another view, see that the
-        two become one."""
+        two become one. Who has no view either says only that a name is taken: of two
+        that come at once the one with the lower number keeps it."""
         layer = self.layer
         if sender in layer.members:
             return
-        if present.taken == layer.local.name:
+        has_lost = present.size or (layer.install is None and sender < layer.local.incarnation)
+        if present.taken == layer.local.name and has_lost:
             layer.stop(f"another member has the name {layer.local.name!r}; give every member its "
                        "own name")
             return
-        if not self._has_our_terms(present.name, present.terms, now):
+        if not present.size or not self._has_our_terms(present.name, present.terms, now):
             return
         if present.observed and layer.install is None and not layer.observes:
             return                                      # it comes to us, once we have a view
@@ -185,7 +188,8 @@ class Meeting:
             self.present(now)
         elif now >= self.offer_after and self.discovery.hears_all(present, now) and (
                 layer.coordinator.give_way(now)):
-            self.offer_after = now + self.hold_off
+            self.offer_after = now + max(self.hold_off, self.unheard)
+            self.unheard = min(2 * self.unheard, MOST_UNHEARD)
             layer.send_control(OFFER, layer.absentees.told(install, now), other, now)
 
     def take_offer(self, sender: int, offer: Install, now: Instant) -> None:
@@ -207,6 +211,7 @@ class Meeting:
         """There is a new view: whoever is in it seeks no more. If it `has_lost` members
         soon after the view before, the next offer waits longer."""
         self.discovery.join(self.layer.members)
+        self.unheard = HOLD_OFF
         if is_first or now - self.met_at >= STEADY:
             self.hold_off = HOLD_OFF
         elif has_lost:

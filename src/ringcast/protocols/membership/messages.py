@@ -47,13 +47,14 @@ class Seek(msgspec.Struct, array_like=True):
 
 
 class Present(msgspec.Struct, array_like=True):
-    """PRESENT: there is a view, and I am in it."""
+    """PRESENT: there is a view, and I am in it; or somebody who seeks as I do has my
+    name."""
 
     name: Name
     physical: Physical
     terms: Terms
     view_id: ViewId
-    size: GroupSize                     # members of the view
+    size: Annotated[int, Meta(ge=0, le=MAX_MEMBERS)]    # members of the view; 0: I have none
     coordinator: Number
     taken: Name | None = None           # a name that is not free, for the one who seeks with it
     names: Names = []                   # of the members, the oldest first, for the one who asks
