@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from asyncio import CancelledError
+from functools import partial
 
 import msgspec
 import pytest
@@ -449,7 +450,40 @@ def test_a_folder_that_fails_is_logged_once_and_what_was_known_stays(
     assert len(warnings()) == 2 and all("Stale file" in each for each in warnings())
 
 
+def test_who_cannot_write_into_a_folder_finds_the_others_all_the_same(
+        finder, tmp_path, monkeypatch, warnings):
+    one, other = finder(f"folder:{tmp_path}"), finder(f"folder:{tmp_path}")
+    one.publish("10.0.0.1:1")
+    wait_for(lambda: list(tmp_path.glob("*.json")))
+
+    def fail(folder):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(other, "_write", partial(fail, other))
+    other.publish("10.0.0.1:2")
+    wait_for(lambda: other.find() == ["10.0.0.1:1"])
+    wait_for(warnings)
+    assert "Read-only file system" in warnings()[0]
+
+
 # -------------------------------------------------------------------------------- Threads and forks
+
+def test_a_system_that_has_no_thread_is_asked_again(monkeypatch):
+    start, refused = threading.Thread.start, []
+
+    def refuse_once(thread):
+        if not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    asked = parse(lambda: ["10.0.0.1:1"])
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse_once)
+        assert asked.find() == [] and refused
+        wait_for(lambda: asked.find() == ["10.0.0.1:1"])
+    asked.close()
+
 
 def test_a_finder_that_everybody_has_forgotten_ends_its_thread():
     asked = parse(lambda: [])

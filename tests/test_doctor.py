@@ -16,7 +16,7 @@ from channels import new_group
 from processes import RINGCAST, ringcast, wait_for
 from test_statusfile import snapshot
 
-from ringcast import Channel, statusfile
+from ringcast import Channel, doctor, statusfile
 from ringcast.config import OF_FLUSH, configure, terms_of
 from ringcast.doctor import (
     LARGEST_PACKET,
@@ -28,6 +28,7 @@ from ringcast.doctor import (
     measure,
     open_udp,
 )
+from ringcast.errors import TransportError
 from ringcast.protocols.membership.messages import Present
 from ringcast.protocols.security.seal import HEADER, MAGIC, VERSION
 from ringcast.snapshot import Waiting
@@ -230,6 +231,19 @@ def test_an_interface_that_is_not_there_and_a_port_that_is_taken_are_found():
         other.bind((address, taken))
         said = looked_at("g", port=taken, group_address=address)["socket"].advice
     assert "another program uses" in said
+
+
+def test_a_port_that_another_program_uses_just_now_is_no_fault_of_the_group(monkeypatch):
+    ports, open_udp = [], doctor.open_udp
+
+    def refuse_some(address, port, config):
+        ports.append(port)
+        if len(ports) < doctor.TRIES:
+            raise TransportError("another program uses it")
+        return open_udp(address, port, config)
+
+    monkeypatch.setattr(doctor, "open_udp", refuse_some)
+    assert doctor.comes_back("239.255.7.9", configure({}))
 
 
 def in_namespace(script):

@@ -182,3 +182,45 @@ def test_a_part_that_is_being_written_has_another_name(monkeypatch, tmp_path):
     monkeypatch.setattr(writing.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("crash")))
     writer.close()
     assert [path.suffix for path in writer.folder.iterdir()] == [".part"]
+
+
+def test_what_comes_of_a_connection_that_is_closed_has_its_conn_id(tmp_path):
+    """B is slow, and A closes before it has all."""
+    with joined("AB", trace=str(tmp_path), max_undelivered=10) as (a, b):
+        for _ in range(45):
+            a.send(b"to all")
+            a.send(b"to B", dest="B")
+        a.close(0.1)
+        while b.receive(0.5) is not None:
+            pass
+    given = [row for row in rows(read(tmp_path), "deliver").to_pylist() if row["peer"] is not None]
+    assert given and all(row["conn_id"] is not None for row in given)
+
+
+def test_the_close_finds_room_and_says_what_was_dropped(monkeypatch, tmp_path):
+    monkeypatch.setattr(writing, "MOST_ROWS", 10)
+    monkeypatch.setattr(writing, "PART_SECONDS", 3600)
+    writer = Writer(tmp_path, "A#0000000000000001")
+    for at in range(25):
+        writer.append(at, at, "view", 1)
+    writer.append(99, 99, "close", 1)
+    writer.close()
+    table = read(tmp_path)
+    assert rows(table, "dropped")["count"].to_pylist() == [15]
+    assert table["event"].to_pylist()[-2:] == ["dropped", "close"]
+
+
+def test_a_system_without_a_thread_for_it_does_not_end_the_member(monkeypatch, tmp_path):
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name.startswith("ringcast trace"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    ear = Collector(1)
+    with Channel("alone", stack="inproc", trace=str(tmp_path), on_message=ear) as channel:
+        channel.send(b"1")
+        ear.wait()
+    assert rows(read(tmp_path), "close").num_rows == 1

@@ -165,9 +165,11 @@ class Watcher:
         if self._thread is None and self._is_own:
             with self._start_lock:
                 if self._thread is None and not self._is_closed:
-                    self._thread = threading.Thread(target=_watch, args=(ref(self), self._look_now),
-                                                    name="ringcast discovery", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=_watch, args=(ref(self), self._look_now),
+                                              name="ringcast discovery", daemon=True)
+                    with suppress(RuntimeError):        # no more threads: the next call tries again
+                        thread.start()
+                        self._thread = thread
 
     def turn(self) -> float | None:
         """Look once. Return for how many seconds to wait, or None after close()."""
@@ -292,7 +294,7 @@ class Folder(Watcher):
         super().__init__()
         self.path, self.name, self.what = path, name, f"folder {path}"
         self.file = path / f"member-{secrets.token_hex(8)}.json"
-        self._physical = ""
+        self._physical, self._found = "", list[str]()
 
     def publish(self, physical: str) -> None:
         """See `Finder.publish`."""
@@ -311,12 +313,24 @@ class Folder(Watcher):
         return REWRITE
 
     def look(self) -> list[str]:
-        """Write the own file, and read those of the others."""
+        """Write the own file, and read those of the others, also if it cannot be
+        written."""
         self.path.mkdir(parents=True, exist_ok=True)
-        now = self._write() if self._physical else time.time()
+        now, failure = time.time(), None
+        try:
+            now = self._write() if self._physical else now
+        except OSError as error:
+            failure = error
         if self._is_closed:                 # perhaps since it was written: this side is the second
             self._remove()
-        return sorted(self._read(now))
+        self._found = sorted(self._read(now))
+        if failure is not None:
+            raise failure
+        return self._found
+
+    def kept(self) -> list[str]:
+        """Return what the folder had when it was read last."""
+        return self._found
 
     def _remove(self) -> None:
         with suppress(OSError):

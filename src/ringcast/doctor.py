@@ -12,7 +12,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -41,6 +41,7 @@ from ringcast.units import counted
 PLAIN = wire.make_header(0, 0, 0, 0)[:3]        # magic and version of a datagram
 SEALED = b"RS\x01"                              # and of a sealed one
 PATIENCE = 1_000_000_000                        # nanoseconds in which a datagram comes back
+TRIES = 4               # ports that are tried
 CLOCKSOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 QUICK_CLOCKS = {"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"}
 TIME_ERROR = 5                                  # of adjtimex(2): nothing keeps the clock right
@@ -124,7 +125,14 @@ def open_udp(address: str, port: int, config: Config) -> UdpTransport:
 def comes_back(address: str, config: Config) -> bool:
     """Return whether a datagram to the multicast address comes to another socket of
     this machine, at a port that no group has."""
-    port = 20_000 + secrets.randbelow(40_000)
+    for _ in range(TRIES - 1):
+        with suppress(TransportError):                  # another program may use the port
+            return comes_back_at(address, 20_000 + secrets.randbelow(40_000), config)
+    return comes_back_at(address, 20_000 + secrets.randbelow(40_000), config)
+
+
+def comes_back_at(address: str, port: int, config: Config) -> bool:
+    """Return whether a datagram to this port comes back."""
     sign = b"ringcast doctor " + secrets.token_bytes(16)
     with closing(open_udp(address, port, config)) as mouth:
         with closing(open_udp(address, port, config)) as ear:

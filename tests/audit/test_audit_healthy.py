@@ -9,7 +9,7 @@ from channels import PATIENCE, joined
 from msgspec.structs import replace
 from ports import free_port
 
-from ringcast import Flag
+from ringcast import Channel, Flag
 from ringcast.audit.figures import figures
 from ringcast.audit.verdict import audit
 from ringcast.protocols.faults import Discard
@@ -39,6 +39,26 @@ class EndDetector:
             self.missing.discard(batch.sender.name)
         if not self.missing:
             self.done.set()
+
+
+def give_a_state(directory):
+    """B comes later and is given A's state, and messages to it alone before."""
+    options = {"stack": "inproc", "trace": str(directory), "on_message": lambda batch: None,
+               "on_state_request": lambda: [b"x" * 1000] * 200, "on_state": list}
+    with Channel("state", name="A", **options) as a:
+        a.send_many([b"before"] * 20)
+        with Channel("state", name="B", min_members=2, **options) as b:
+            a.send_many([b"after"] * 20)
+            for _ in range(20):
+                a.send(b"to B", dest="B")
+                b.send(b"of B")
+
+
+def test_a_state_that_was_given_is_no_violation(spark, tmp_path):
+    give_a_state(tmp_path)
+    result, _ = audit(spark, [tmp_path])
+    assert not result.violations and not result.unproven
+    assert result.groups.num_messages == 3 * 20 + 3 * 20
 
 
 def exchange(directory, stack):

@@ -280,7 +280,7 @@ class Run:
     def wait(self) -> None:
         self.now += self.program.choice((1, MS, 300 * MS, TIMEOUT))
         self.handshaking.tick(self.now)
-        for where in self.dialing.due_endpoints(self.now):
+        for where in self.dialing.due_endpoints(self.now, self.handshaking.room_to_seek()):
             self.handshaking.dial(where, self.now)
         for where in self.dialing.due_places(self.now, self.handshaking.room_to_seek()):
             self.handshaking.dial(where, self.now)

@@ -500,10 +500,15 @@ MUTATIONS = [
              " and not stream.is_incomplete",
              "(True", test=UNICAST + "test_a_connection_with_a_gap_does_not_expire"),
     Mutation("of a stream with gaps only the highest delivered is remembered",
-             "Receivers.time_out",
-             "stream = entry.stream if entry.is_busy else None", "stream = None",
+             "Receivers._keep",
+             "stream = entry.stream if entry.is_busy or entry.stream.outstanding else None",
+             "stream = None",
              test=UNICAST
              + "test_oob_messages_above_a_gap_are_remembered_when_the_window_goes"),
+    Mutation("what a slow application has not finished is acknowledged for one among many",
+             "Receivers._keep", "entry.is_busy or entry.stream.outstanding", "entry.is_busy",
+             test=UNICAST
+             + "test_what_an_application_has_not_finished_of_one_among_many_is_not_acknowledged"),
     Mutation("a message that stands still is not acknowledged", "Stream.scan",
              "if self.outstanding == 0 and self.scans > 1:", "if False:", TO_ONE),
     # --------------------------------------------------------------- NAKACK2 without retransmission
@@ -762,6 +767,10 @@ MUTATIONS = [
              "highest = max([layer.promised, self.made, *(seat.before for seat in seats)])",
              "highest = layer.view_id",
              test=CHANGE + "test_the_id_of_a_view_is_above_all_that_its_members_have_promised"),
+    Mutation("one that does not answer is let in at once again", "Coordinator._is_stuck",
+             "layer.meeting.discovery.shun_mute(stranger, now)", "pass",
+             test="tests/protocols/membership/test_membership.py::"
+                  "test_one_that_does_not_hear_a_group_does_not_keep_it_from_going_on"),
     Mutation("a coordinator makes an id again when its promise is void", "Coordinator.begin",
              "highest = max([layer.promised, self.made, *(seat.before for seat in seats)])",
              "highest = max([layer.promised, *(seat.before for seat in seats)])",

@@ -13,8 +13,9 @@ from ringcast._core.send_window import FULL, SendWindow
 from ringcast.address import Address
 from ringcast.config import Config, configure
 from ringcast.errors import NotMemberError
-from ringcast.flags import Flag
+from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.budget import Budget
+from ringcast.protocols.frag import cut
 from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.context import Context
 from ringcast.protocols.unicast3.memory import MOST_EARLY, MOST_EARLY_OF_ALL, MOST_STREAMS
@@ -328,6 +329,54 @@ def test_incarnations_that_come_and_go_do_not_fill_the_memory_of_a_slow_applicat
     b.view(ends[0].address, B)
     b.hear(*said[0])
     assert b"100" in b.got, "what was given up is not acknowledged, and comes again"
+
+
+def cut_off_among_others(b):
+    """A is cut off from B. Others come, say something that B's application does not
+    finish, and go."""
+    b.view(B)
+    for number in range(100, 101 + MOST_GONE):
+        other = Address("O", number)
+        b.view(other, B)
+        b.stack.receive(End(other, members=(other, B)).tell(B, b"hi"), b.now)
+        b.view(B)
+    assert A.incarnation not in b.layer.receivers
+    b.view(A, B)
+
+
+def talk(a, b, said, finish=True):
+    """Let both hear each other for a while."""
+    for _ in range(50):
+        b.now = a.now
+        back = b.hear(*said, finish=finish) + b.wait(0)
+        said = a.hear(*back) + a.wait(20)
+
+
+def test_a_large_message_of_a_member_that_was_cut_off_among_many_comes_whole():
+    a, b = End(A), End(B, capacity=64)
+    pieces = cut(bytes(600), 1, 0)
+    b.hear(*a.tell(B, *pieces[:2], flags=FRAGMENT))
+    cut_off_among_others(b)
+    talk(a, b, a.tell(B, *pieces[2:], flags=FRAGMENT))
+    assert b.got[-1] == bytes(600) and a.layer.num_unacked() == 0
+
+
+def test_what_an_application_has_not_finished_of_one_among_many_is_not_acknowledged():
+    a, b = End(A), End(B, capacity=64)
+    b.hear(*a.tell(B, b"1"), finish=False)
+    cut_off_among_others(b)
+    talk(a, b, a.wait(20), finish=False)
+    assert b.got.count(b"1") == 1 and a.layer.num_unacked() == 1
+
+
+def test_an_oob_message_of_one_among_many_does_not_come_again():
+    a, b = End(A), End(B, capacity=64)
+    b.hear(*a.tell(B, b"1"))
+    a.tell(B, b"2")                                     # it is lost
+    b.hear(*a.tell(B, b"oob", flags=int(Flag.OOB)))
+    cut_off_among_others(b)
+    talk(a, b, a.wait(20))
+    assert b.got.count(b"oob") == b.got.count(b"2") == 1 and a.layer.num_unacked() == 0
 
 
 def test_whom_a_member_asked_for_its_first_seqno_is_forgotten_though_no_connection_ages():

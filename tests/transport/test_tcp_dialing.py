@@ -74,3 +74,34 @@ def test_what_was_found_at_places_that_are_sought_no_more_is_forgotten(dialing):
         for where in found:
             dialing.on_answer(where, 7)
     assert len(dialing._found_at) == 10
+
+
+def test_all_candidates_get_their_turn_if_only_few_may_be_dialed_at_a_time():
+    dialing, now, dialed = Dialing(1, OWN, places(100)), 0, []
+    for _ in range(10):
+        dialed += dialing.due_endpoints(now, 10)
+        now = dialing.deadline()
+    assert sorted(dialed) == sorted(places(100))
+
+
+def test_a_connection_for_control_that_carries_nothing_is_dialed_with_a_backoff(dialing):
+    where, = places(1)
+    now, instants = 0, []
+    for _ in range(10):
+        dialing.want_control(2, where)
+        now = max(now, dialing.deadline())
+        assert dialing.due_controls(now) == [(2, where)]
+        instants.append(now)
+        dialing.on_control(2)                           # and it ends at once
+    pauses = [after - before for before, after in zip(instants, instants[1:], strict=False)]
+    assert pauses[0] > 0 and pauses[-1] > 4 * pauses[0]
+    dialing.want_control(2, where, has_carried=True)
+    assert dialing.due_controls(now) == [(2, where)]
+
+
+def test_a_new_link_has_its_connection_for_control_dialed_at_once(dialing):
+    where, = places(1)
+    for now in (0, 1):
+        dialing.want_control(2, where)
+        assert dialing.due_controls(now) == [(2, where)]
+        dialing.on_link_lost(2, now)

@@ -86,3 +86,22 @@ def test_members_of_one_process_share_their_hub_and_inboxes_under_locks(hubs):
     b.close()
     assert hubs.guard.uses and a._hub.attached.guard.uses >= 5 and all(each.uses > 3
                                                                        for each in guards)
+
+
+def test_a_signal_handler_may_send_while_its_thread_looks_for_the_members():
+    """Another channel of the same group, in the same process."""
+    a, b = InprocTransport("handled"), InprocTransport("handled")
+    with a._hub.lock:
+        b.put([(EVERYONE, b"from the handler")])
+    assert [bytes(each) for each in a.poll(0)] == [b"from the handler"]
+    a.close()
+    b.close()
+
+
+def test_a_datagram_larger_than_the_buffer_finds_room_alone():
+    a, b = InprocTransport("small"), InprocTransport("small", receive_buffer=4096)
+    a.put([(EVERYONE, b"x" * 5000), (EVERYONE, b"y")])
+    assert [len(each) for each in b.poll(0)] == [5000]
+    assert b.status().datagrams_dropped == 1
+    a.close()
+    b.close()

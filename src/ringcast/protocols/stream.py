@@ -39,15 +39,17 @@ class Stream:
     without a network, and flags and send times are those of the window.
     """
 
-    __slots__ = ("config", "dest", "finished", "given", "heard", "is_resumed", "kept", "kept_marks",
-                 "layer", "marks", "offset", "outstanding", "own", "reassembly", "report_after",
-                 "rests", "ring", "scans", "sender", "stamps", "unacked_bytes", "unacked_messages")
+    __slots__ = ("config", "conn_id", "dest", "finished", "given", "heard", "is_resumed", "kept",
+                 "kept_marks", "layer", "marks", "offset", "outstanding", "own", "reassembly",
+                 "report_after", "rests", "ring", "scans", "sender", "stamps", "unacked_bytes",
+                 "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
                  config: Config, *, own: SendWindow | None = None) -> None:
         self.layer = layer
         self.sender, self.dest, self.ring, self.config = sender, dest, ring, config
         self.own = own
+        self.conn_id: int | None = None                 # of a connection that came to us
         # So many finished messages are reported at once.
         self.report_after = min(config.ack_threshold, max(1, config.capacity // SHARES))
         self.marks = own.marks if own is not None else Marks()

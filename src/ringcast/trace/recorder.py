@@ -14,7 +14,7 @@ from ringcast._core.batch import Batch, Skipped
 from ringcast._core.wire_trace import list_runs, runs_of
 from ringcast.address import EVERYONE, Address
 from ringcast.digest import Digest
-from ringcast.flags import FRAGMENT, Flag
+from ringcast.flags import FRAGMENT, STATE, Flag
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.latest import Latest
 from ringcast.protocols.multicast import base as multicast, mcast, stable
@@ -156,6 +156,8 @@ class Recorder:
             begins = self.begun.get((key, number))
             if index < parts - 1:
                 flags, begins = flags | PART, None
+        if flags & STATE:                               # no application is given it as a message
+            flags |= PART
         self._row(time, wall, event, sender=str(self.local), peer=peer,
                   conn_id=signed_or_none(key[2]), first=first, last=first + count - 1, count=count,
                   ord=begins, flags=flags, nbytes=nbytes, sent_at=sent_at)
@@ -225,15 +227,14 @@ class Recorder:
             self.num_delivered.remember(key, ord)
 
     def _connection_of(self, batch: Batch) -> int | None:
-        """Return the conn-id of the connection over which a batch came."""
-        unicast, stream = self.unicast, batch.stream
-        if stream is unicast.loopback.stream:
-            own = unicast.senders.get(self.local.incarnation)
-            return own.conn_id if own is not None else None
-        entry = unicast.receivers.get(batch.sender.incarnation)
-        if entry is not None and entry.stream is stream:
-            return entry.conn_id
-        return next((entry.conn_id for entry in unicast.leaving if entry.stream is stream), None)
+        """Return the conn-id of the connection over which a batch came. What was held
+        back for a state has no stream any more."""
+        unicast, stream, sender = self.unicast, batch.stream, batch.sender.incarnation
+        if stream is not None and stream is not unicast.loopback.stream:
+            conn_id: int | None = stream.conn_id
+            return conn_id
+        ends = unicast.receivers if sender != self.local.incarnation else unicast.senders
+        return ends[sender].conn_id if sender in ends else None
 
     def _record_mcast_ack(self, packet: Packet, time: int, wall: int) -> None:
         ack = mcast.ACK.decode(packet.data)

@@ -10,6 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,8 @@ class Writer:
         with self._lock:
             ev = self.num_events
             self.num_events += 1
-            if self._has_failed or len(self._rows) >= MOST_ROWS:
+            is_full = len(self._rows) >= MOST_ROWS and event != "close"
+            if self._has_failed or is_full:
                 self._dropped += 1
                 return
             if self._dropped:
@@ -105,9 +107,11 @@ class Writer:
                                count, ord, flags, nbytes, sent_at, duration, fill, members))
             is_due = len(self._rows) >= PART_ROWS
             if self._threaded and self._thread is None:
-                self._thread = threading.Thread(target=self._run,
-                                                name=f"ringcast trace {self.member}", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=f"ringcast trace {self.member}",
+                                          daemon=True)
+                with suppress(RuntimeError):        # none is to be had: try at the next event
+                    thread.start()
+                    self._thread = thread
         if is_due and self._threaded:
             self._is_due.set()
         elif is_due:

@@ -27,7 +27,7 @@ class Hub:
     any."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()       # a signal handler may send, too
         self.attached: dict[str, InprocTransport] = {}
         self.numbers = itertools.count(1)
 
@@ -52,7 +52,7 @@ class InprocTransport:
     Args:
         group: the name of the group; transports of the same name reach each other.
         receive_buffer: bytes of datagrams that may wait for this member; what comes
-            beyond is lost.
+            beyond is lost, but for a datagram that is alone.
 
     Threads: as `Transport` says.
     """
@@ -113,7 +113,7 @@ class InprocTransport:
 
     def _accept(self, datagram: bytes) -> None:
         with self._arrived:
-            if self._inbox_bytes + len(datagram) > self.receive_budget:
+            if self._inbox and self._inbox_bytes + len(datagram) > self.receive_budget:
                 self._counters["datagrams_dropped"] += 1
                 return
             self._inbox.append(datagram)

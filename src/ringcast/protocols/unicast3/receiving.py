@@ -147,6 +147,7 @@ class Receivers(dict[int, ReceiverEntry]):
                               max_bytes=context.config.max_bytes)
             stream = Stream(context.layer, context.members[sender], context.local, ring,
                             context.config)
+            stream.conn_id = conn_id
         entry = self[sender] = ReceiverEntry(stream, Gaps(stream.ring.hr), conn_id, now)
         self.closed.forget(sender)
         self.syncs.clear_flag(sender)
@@ -253,22 +254,25 @@ class Receivers(dict[int, ReceiverEntry]):
         self.deliveries.keep_leaving(entry)
 
     def time_out(self, sender: int) -> None:
-        """Forget a connection that has timed out here. Its sender may still use it, so
-        a stream that is not complete is kept."""
-        entry = self._forget_entry(sender)
-        stream = entry.stream if entry.is_busy else None
-        self.closed.remember(sender, Closed(entry.conn_id, entry.ring.hd, False, stream))
+        """Forget a connection that has timed out here."""
+        self._keep(sender)
 
     def bound_gone(self, most: int) -> None:
         """Forget the oldest connections of members that left, if there are more than
         `most`: members that come and go must not fill the memory until their
-        connections time out. What the application was not given is not acknowledged. If
-        its sender was only cut off, it sends that again when it is back."""
+        connections time out. What the application was not given, or has not finished,
+        is not acknowledged. If its sender was only cut off, it sends that again when it
+        is back."""
         gone = [peer for peer in self if peer not in self.context.members]
         for peer in gone[:max(0, len(gone) - most)]:
-            entry = self._forget_entry(peer)
-            self.closed.remember(peer, Closed(entry.conn_id, entry.ring.hd))
-            self.deliveries.give_up(entry)
+            self._keep(peer)
+
+    def _keep(self, sender: int) -> None:
+        """Forget a connection that its sender may still use: so a stream is kept that
+        is not complete, or of which the application has not finished all."""
+        entry = self._forget_entry(sender)
+        stream = entry.stream if entry.is_busy or entry.stream.outstanding else None
+        self.closed.remember(sender, Closed(entry.conn_id, entry.ring.hd, False, stream))
 
     def _forget_entry(self, sender: int) -> ReceiverEntry:
         self.deliveries.ready.pop(sender, None)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from operator import itemgetter
 
 from ringcast.transport.ipv4 import HostPort
@@ -85,6 +86,7 @@ class Dialing:
         self._places_at = FOREVER                           # when to look at them next
         # Members whose links have no connection for control: where it is dialed.
         self._lacking: dict[int, tuple[HostPort, Place]] = {}
+        self._controls: dict[int, Place] = {}               # of all that ever lacked one
         self._gone: dict[int, None] = {}                    # members, in order
         self._found_at: dict[HostPort, int] = {}           # who was last found at a candidate
         self._routes: dict[int, HostPort] = {}
@@ -153,9 +155,13 @@ class Dialing:
         gone, self._gone = list(self._gone), {}
         return gone
 
-    def want_control(self, member: int, where: HostPort) -> None:
-        """Dial the connection for control of a link, from now on until it is there."""
-        self._lacking.setdefault(member, (where, Place()))
+    def want_control(self, member: int, where: HostPort, has_carried: bool = False) -> None:
+        """Dial the connection for control of a link, from now on until it is there: at
+        once, or with a backoff if the ones before have carried nothing."""
+        place = self._controls.setdefault(member, Place())
+        if has_carried:
+            place.attempts = place.due = 0
+        self._lacking.setdefault(member, (where, place))
 
     def on_control(self, member: int) -> None:
         """Note that a link has its connection for control, or needs none any more."""
@@ -174,12 +180,14 @@ class Dialing:
         """Plan to dial a member whose link ended: at once, or with a backoff if its
         links have carried nothing."""
         self.on_control(member)
+        self._controls.pop(member, None)
         peer = self.peer(member)
         peer.due = now + self._pause(member, peer.attempts) if peer.attempts else now
         self._places_at = 0
 
-    def due_endpoints(self, now: int) -> Iterator[HostPort]:
-        """Yield the addresses to dial now."""
+    def due_endpoints(self, now: int, most: int) -> Iterator[HostPort]:
+        """Yield the addresses to dial now: all that are due of members, and at most so
+        many candidates, those first that have waited longest."""
         for member, endpoint in self._routes.items():
             peer = self.peer(member)
             if not peer.is_linked and now >= peer.due:
@@ -190,7 +198,9 @@ class Dialing:
             self._search_at = now + self._search_interval
             if self._search_interval < SEARCH_LAST:
                 self._search_interval = min(2 * self._search_interval, SEARCH_LAST)
-            yield from (endpoint for endpoint in self._candidates if self._is_unknown(endpoint))
+            dialed = list(islice(filter(self._is_unknown, self._candidates), most))
+            self._candidates = [each for each in self._candidates if each not in dialed] + dialed
+            yield from dialed
 
     def due_places(self, now: int, most: int) -> list[HostPort]:
         """Return the places that are sought to dial now, at most so many: those first

@@ -468,7 +468,7 @@ class TcpTransport(RefCountedTransport):
             self._check_links_at = self._cut_dead_links(now)
         with handover:
             self._handshaking.tick(now)
-            for where in list(self._dialing.due_endpoints(now)):
+            for where in list(self._dialing.due_endpoints(now, self._handshaking.room_to_seek())):
                 self._handshaking.dial(where, now)
             for member, where in self._dialing.due_controls(now):
                 self._handshaking.dial(where, now, control_of=member)
@@ -549,7 +549,7 @@ class TcpTransport(RefCountedTransport):
             link.control = None
             self._add_counters(control)
         if link.dialed is not None and link.is_up:
-            self._dialing.want_control(link.peer, link.dialed)
+            self._dialing.want_control(link.peer, link.dialed, control.has_received)
             self._timer = 0
 
     def _remove_link(self, link: Link) -> None:
