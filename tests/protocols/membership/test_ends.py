@@ -138,7 +138,7 @@ def test_strangers_get_no_answer_and_give_none():
     member.endpoint.ends._on_ask_end(stranger, AskEnd(1), member.now)
     assert sent == []
     question = Question(1)
-    member.endpoint.ends.asked.add(question)
+    member.endpoint.ends.asked[question] = None
     member.endpoint.ends._on_end(stranger, End(1, True, 0, 9), member.now)
     assert question.given == {}
 

@@ -64,7 +64,7 @@ class Ends(Layer):
     def __init__(self, config: Config, multicast: Multicast) -> None:
         self.multicast = multicast
         self.interval = nanoseconds(config.seek_interval)
-        self.asked: set[Question] = set()
+        self.asked: dict[Question, None] = {}       # in order, so that a seed is one run
         self.next_ask: Instant | None = None
         self.num_bad = 0
 
@@ -72,14 +72,14 @@ class Ends(Layer):
 
     def ask(self, question: Question, now: Instant) -> None:
         """Ask all members, now and until `stop_asking`."""
-        self.asked.add(question)
+        self.asked[question] = None
         self.next_ask = now
         self.tick(now)
 
     def stop_asking(self, question: Question) -> None:
         """Forget a question. Any thread may call, also the garbage collector in the
         middle of a turn."""
-        self.asked.discard(question)
+        self.asked.pop(question, None)
 
     def answers(self, question: Question) -> Answers | None:
         """Return what each member of the view has answered; None until there is a view
