@@ -13,7 +13,7 @@ from ringcast.address import EVERYONE
 from ringcast.errors import ConfigError
 from ringcast.protocols.membership import discovery
 from ringcast.protocols.membership.detection import WATCHERS
-from ringcast.protocols.membership.messages import INSTALL, SEEK, Seek
+from ringcast.protocols.membership.messages import INSTALL, PRESENT, SEEK, Present, Seek
 
 FIVE = "ABCDE"
 
@@ -601,8 +601,11 @@ def test_two_that_come_at_once_with_the_name_of_a_member_do_not_stop_it():
         world.nodes[f"P{number}"] = node
         node.start()
     world.run(5000)
-    assert world["P"].fault is None and world["P"].alive
     assert all("another member has the name 'P'" in node.fault for node in new)
+    forged = Present("Z", "Z.1", {"stack": "paper"}, 1, 3, new[0].address.incarnation, "P")
+    world["P"].arrive(new[0].stack.control(PRESENT, forged).data)
+    world.run(1000)
+    assert world["P"].fault is None and world["P"].alive
 
 
 # ---------------------------------------------------------------------------- who is expected back

@@ -157,12 +157,13 @@ class Meeting:
     def take_present(self, sender: int, present: Present, now: Instant) -> None:
         """There is a view. Seek to be let in; or, if we have another view, see that the
         two become one. Who has no view either says only that a name is taken: of two
-        that come at once the one with the lower number keeps it."""
+        that come at once the one with the lower number keeps it. Who has a view keeps
+        its name in any case."""
         layer = self.layer
         if sender in layer.members:
             return
-        has_lost = present.size or (layer.install is None and sender < layer.local.incarnation)
-        if present.taken == layer.local.name and has_lost:
+        is_first = bool(present.size) or sender < layer.local.incarnation
+        if present.taken == layer.local.name and layer.install is None and is_first:
             layer.stop(f"another member has the name {layer.local.name!r}; give every member its "
                        "own name")
             return
