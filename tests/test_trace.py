@@ -128,12 +128,18 @@ def test_a_member_name_with_a_slash_stays_within_the_directory(tmp_path):
     assert folder_of(tmp_path, "../a b/c#0000000000000001").parent == tmp_path
 
 
-def test_what_the_disk_cannot_follow_is_dropped_and_counted(monkeypatch, tmp_path):
+@pytest.fixture
+def writer(monkeypatch, tmp_path):
+    """A writer that has room for 10 events, and was given 25."""
     monkeypatch.setattr(writing, "MOST_ROWS", 10)
     monkeypatch.setattr(writing, "PART_SECONDS", 3600)
     writer = Writer(tmp_path, "A#0000000000000001")
     for at in range(25):
         writer.append(at, at, "view", 1)
+    return writer
+
+
+def test_what_the_disk_cannot_follow_is_dropped_and_counted(writer, tmp_path):
     writer._flush()
     writer.append(99, 99, "close", 1)
     writer.close()
@@ -197,12 +203,7 @@ def test_what_comes_of_a_connection_that_is_closed_has_its_conn_id(tmp_path):
     assert given and all(row["conn_id"] is not None for row in given)
 
 
-def test_the_close_finds_room_and_says_what_was_dropped(monkeypatch, tmp_path):
-    monkeypatch.setattr(writing, "MOST_ROWS", 10)
-    monkeypatch.setattr(writing, "PART_SECONDS", 3600)
-    writer = Writer(tmp_path, "A#0000000000000001")
-    for at in range(25):
-        writer.append(at, at, "view", 1)
+def test_the_close_finds_room_and_says_what_was_dropped(writer, tmp_path):
     writer.append(99, 99, "close", 1)
     writer.close()
     table = read(tmp_path)

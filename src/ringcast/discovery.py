@@ -294,7 +294,7 @@ class Folder(Watcher):
         super().__init__()
         self.path, self.name, self.what = path, name, f"folder {path}"
         self.file = path / f"member-{secrets.token_hex(8)}.json"
-        self._physical, self._found = "", list[str]()
+        self._physical = ""
 
     def publish(self, physical: str) -> None:
         """See `Finder.publish`."""
@@ -323,14 +323,11 @@ class Folder(Watcher):
             failure = error
         if self._is_closed:                 # perhaps since it was written: this side is the second
             self._remove()
-        self._found = sorted(self._read(now))
+        found = sorted(self._read(now))
         if failure is not None:
+            self._known = found[:MOST_PLACES]
             raise failure
-        return self._found
-
-    def kept(self) -> list[str]:
-        """Return what the folder had when it was read last."""
-        return self._found
+        return found
 
     def _remove(self) -> None:
         with suppress(OSError):

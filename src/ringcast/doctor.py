@@ -127,12 +127,13 @@ def comes_back(address: str, config: Config) -> bool:
     this machine, at a port that no group has."""
     for _ in range(TRIES - 1):
         with suppress(TransportError):                  # another program may use the port
-            return comes_back_at(address, 20_000 + secrets.randbelow(40_000), config)
-    return comes_back_at(address, 20_000 + secrets.randbelow(40_000), config)
+            return comes_back_once(address, config)
+    return comes_back_once(address, config)
 
 
-def comes_back_at(address: str, port: int, config: Config) -> bool:
-    """Return whether a datagram to this port comes back."""
+def comes_back_once(address: str, config: Config) -> bool:
+    """Return whether a datagram to one port comes back."""
+    port = 20_000 + secrets.randbelow(40_000)
     sign = b"ringcast doctor " + secrets.token_bytes(16)
     with closing(open_udp(address, port, config)) as mouth:
         with closing(open_udp(address, port, config)) as ear:

@@ -500,13 +500,13 @@ MUTATIONS = [
              " and not stream.is_incomplete",
              "(True", test=UNICAST + "test_a_connection_with_a_gap_does_not_expire"),
     Mutation("of a stream with gaps only the highest delivered is remembered",
-             "Receivers._keep",
+             "Receivers.time_out",
              "stream = entry.stream if entry.is_busy or entry.stream.outstanding else None",
              "stream = None",
              test=UNICAST
              + "test_oob_messages_above_a_gap_are_remembered_when_the_window_goes"),
     Mutation("what a slow application has not finished is acknowledged for one among many",
-             "Receivers._keep", "entry.is_busy or entry.stream.outstanding", "entry.is_busy",
+             "Receivers.time_out", "entry.is_busy or entry.stream.outstanding", "entry.is_busy",
              test=UNICAST
              + "test_what_an_application_has_not_finished_of_one_among_many_is_not_acknowledged"),
     Mutation("a message that stands still is not acknowledged", "Stream.scan",

@@ -48,13 +48,29 @@ class Group(FormingGroup):
                    for each in contents)
 
 
-@pytest.fixture(params=STACKS)
-def group(request):
+def pair(stack, **options):
     """A and B, of which A is the older one."""
-    group = Group(request.param).start("A")
+    group = Group(stack, **options).start("A")
     group.settle(20_000)
     group.start("B").settle(20_000)
     return group
+
+
+@pytest.fixture(params=STACKS)
+def group(request):
+    return pair(request.param)
+
+
+def begin_to_give(stack, slowness, **options):
+    """Let C come to A and B, which have a state. Return the group, and C's replica,
+    whose application has the state only after so many milliseconds."""
+    group = pair(stack, **options)
+    group.load(40)
+    group.settle(20_000)
+    group.start("C")
+    new = group["C"].replica
+    new.rng.choice = lambda items: slowness
+    return group, new
 
 
 def test_members_that_form_a_group_begin_without_a_state():
@@ -402,14 +418,7 @@ def test_only_bytes_are_chunks(chunk):
 def test_messages_to_it_alone_do_not_keep_a_member_from_another_state(stack):
     """They fill its state_backlog, and then its giver dies: it waits for another one,
     and what comes before that is dropped."""
-    group = Group(stack, state_backlog=2_000).start("A")
-    group.settle(20_000)
-    group.start("B").settle(20_000)
-    group.load(40)
-    group.settle(20_000)
-    group.start("C")
-    new = group["C"].replica
-    new.rng.choice = lambda items: 2_000                # milliseconds until it has the state
+    group, new = begin_to_give(stack, 2_000, state_backlog=2_000)
     group.run_until_true(lambda: new.transfer.is_whole)
     group["B"].send_unicast("C", 30, 100)
     group.run(50)
@@ -422,14 +431,7 @@ def test_messages_to_it_alone_do_not_keep_a_member_from_another_state(stack):
 def test_parts_that_came_early_are_finished_if_nobody_needs_them(stack):
     """A goes when C has all of its state. B is to give it again, and begins before C
     has the view that says so. Then C's application is ready with A's state."""
-    group = Group(stack).start("A")
-    group.settle(20_000)
-    group.start("B").settle(20_000)
-    group.load(40)
-    group.settle(20_000)
-    group.start("C")
-    new = group["C"].replica
-    new.rng.choice = lambda items: 100_000
+    group, new = begin_to_give(stack, 100_000)
     group.run_until_true(lambda: new.transfer.is_whole and not new.transfer.news)
     group.run(20)
     group.network.discard = lambda source, target, datagram: (

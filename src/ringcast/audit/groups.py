@@ -78,7 +78,6 @@ class Got:
         return (whole and self.ordinal == 0 and not others
                 and (self.claim is None or self.claim < shift))
 
-
     def claims(self, begin: int | None) -> bool:
         """Return whether it may have acknowledged a message from this position on,
         beyond what it was given."""
@@ -277,10 +276,18 @@ def suspects(groups: Groups,
         is_begun = got.first is None or begins is None or got.first in begins
         is_sent = member == stream.sender or got.last is None or (
             sent is not None and sent.is_whole and got.last <= sent.last)
-        begin = first_begins.get((member, stream), max(begins or (), default=None))
+        begin = first_begin(groups, first_begins, member, stream)
         is_later = got.first is not None and begin is not None and got.first > begin
         is_proven = got.is_proven and not (is_later and got.claims(begin))
         has_nothing = not (got.flags or got.messages or got.claims(begin))
         if not (is_plain and is_begun and is_sent and (is_proven or has_nothing)):
             found.append((member, stream))
     return found
+
+
+def first_begin(groups: Groups, first_begins: Mapping[tuple[str, Stream], int], member: str,
+                stream: Stream) -> int | None:
+    """Return where a stream begins first for a member; if its sender's trace does not
+    tell that, the last of its begins that are known."""
+    known = groups.begins.get((member, stream), ())
+    return first_begins.get((member, stream), max(known, default=None))

@@ -496,8 +496,7 @@ class _Judge:
         return None if begin is None else begin - 1
 
     def _begin_of(self, name: str, stream: Stream) -> int | None:
-        return self.first_begins.get(
-            (name, stream), max(self.groups.begins.get((name, stream), ()), default=None))
+        return audit_groups.first_begin(self.groups, self.first_begins, name, stream)
 
     def _agreement(self) -> Iterator[dict[str, Any]]:
         """Return the rows of the table `views`: what the members of each view sent in

@@ -46,8 +46,7 @@ class Mailboxes:
     Threads: any thread may call everything.
     """
 
-    def __init__(self, capacity: Callable[[str], int], expiry: float,
-                 unread: Unread) -> None:
+    def __init__(self, capacity: Callable[[str], int], expiry: float, unread: Unread) -> None:
         self._capacity, self._expiry, self._unread = capacity, expiry, unread
         self._boxes: defaultdict[str, Box] = defaultdict(Box)
         self._lock, self._next_look = threading.Lock(), 0.0

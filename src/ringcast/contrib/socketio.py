@@ -23,7 +23,6 @@ from ringcast.logs import log
 
 LEAST_PAUSE, MOST_PAUSE = 1.0, 60.0     # seconds until we try again to join the group
 
-
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
 

@@ -1400,19 +1400,26 @@ def test_a_view_that_waits_for_a_stream_of_which_nothing_comes_is_void(protocol)
 
 # ---------------------------------------------------------------------------------- bounded memory
 
-def test_departed_streams_that_nobody_takes_are_bounded(monkeypatch):
-    monkeypatch.setattr(keeping, "MOST_HELD", 4)
-    network, membership, a = group(names="A")
+def come_and_go(network, membership, a, count, *payloads):
+    """While A's application takes nothing, let so many members come, send this, and go.
+    Return the last."""
     a.finishes, a.room = False, 0
-    for number in range(7):
+    for number in range(count):
         b = network.add(f"B{number}")
         membership.install(membership.prepare([a, b]))
         membership.settle([a, b])
-        b.send(b"B-1", b"B-2")
+        b.send(*payloads)
         network.run(10)
         b.alive = False
         membership.install(membership.prepare([a]))
         membership.settle([a])
+    return b
+
+
+def test_departed_streams_that_nobody_takes_are_bounded(monkeypatch):
+    monkeypatch.setattr(keeping, "MOST_HELD", 4)
+    network, membership, a = group(names="A")
+    b = come_and_go(network, membership, a, 7, b"B-1", b"B-2")
     assert len(a.multicast.flushing.departed) == 4
     assert a.multicast.counters.num_gone_undelivered == 2 * 3
     a.finishes, a.room = True, 100
@@ -1425,16 +1432,7 @@ def test_departed_streams_that_nobody_takes_are_bounded(monkeypatch):
 
 def test_departed_streams_are_held_while_they_take_little_memory():
     network, membership, a = group(names="A")
-    a.finishes, a.room = False, 0
-    for number in range(20):
-        b = network.add(f"B{number}")
-        membership.install(membership.prepare([a, b]))
-        membership.settle([a, b])
-        b.send(b"last words")
-        network.run(10)
-        b.alive = False
-        membership.install(membership.prepare([a]))
-        membership.settle([a])
+    come_and_go(network, membership, a, 20, b"last words")
     a.finishes, a.room = True, 100
     a.request_turn()
     network.rest()

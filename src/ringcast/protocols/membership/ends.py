@@ -51,8 +51,8 @@ Answers = dict[int, Taken | None]       # by member; None: it does not know the 
 
 @dataclass(eq=False)
 class Question:
-    """What one thread of our application asks of the stream of an incarnation, and what
-    was answered."""
+    """Holds what was answered to one thread of our application, which asks for the end
+    of the stream of an incarnation."""
 
     incarnation: int
     given: Answers = field(default_factory=dict)

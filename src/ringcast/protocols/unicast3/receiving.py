@@ -254,8 +254,11 @@ class Receivers(dict[int, ReceiverEntry]):
         self.deliveries.keep_leaving(entry)
 
     def time_out(self, sender: int) -> None:
-        """Forget a connection that has timed out here."""
-        self._keep(sender)
+        """Forget a connection that its sender may still use: so a stream is kept that
+        is not complete, or of which the application has not finished all."""
+        entry = self._forget_entry(sender)
+        stream = entry.stream if entry.is_busy or entry.stream.outstanding else None
+        self.closed.remember(sender, Closed(entry.conn_id, entry.ring.hd, False, stream))
 
     def bound_gone(self, most: int) -> None:
         """Forget the oldest connections of members that left, if there are more than
@@ -265,14 +268,7 @@ class Receivers(dict[int, ReceiverEntry]):
         is back."""
         gone = [peer for peer in self if peer not in self.context.members]
         for peer in gone[:max(0, len(gone) - most)]:
-            self._keep(peer)
-
-    def _keep(self, sender: int) -> None:
-        """Forget a connection that its sender may still use: so a stream is kept that
-        is not complete, or of which the application has not finished all."""
-        entry = self._forget_entry(sender)
-        stream = entry.stream if entry.is_busy or entry.stream.outstanding else None
-        self.closed.remember(sender, Closed(entry.conn_id, entry.ring.hd, False, stream))
+            self.time_out(peer)
 
     def _forget_entry(self, sender: int) -> ReceiverEntry:
         self.deliveries.ready.pop(sender, None)

@@ -85,8 +85,8 @@ class Dialing:
         self._places: dict[HostPort, Place] = {}            # that are sought
         self._places_at = FOREVER                           # when to look at them next
         # Members whose links have no connection for control: where it is dialed.
-        self._lacking: dict[int, tuple[HostPort, Place]] = {}
-        self._controls: dict[int, Place] = {}               # of all that ever lacked one
+        self._lacking: dict[int, HostPort] = {}
+        self._controls: dict[int, Place] = {}               # of all whose links ever lacked one
         self._gone: dict[int, None] = {}                    # members, in order
         self._found_at: dict[HostPort, int] = {}           # who was last found at a candidate
         self._routes: dict[int, HostPort] = {}
@@ -161,7 +161,7 @@ class Dialing:
         place = self._controls.setdefault(member, Place())
         if has_carried:
             place.attempts = place.due = 0
-        self._lacking.setdefault(member, (where, place))
+        self._lacking.setdefault(member, where)
 
     def on_control(self, member: int) -> None:
         """Note that a link has its connection for control, or needs none any more."""
@@ -169,12 +169,13 @@ class Dialing:
 
     def due_controls(self, now: int) -> list[tuple[int, HostPort]]:
         """Return the members, and where they are, to dial now for control."""
-        due = [(member, where, place) for member, (where, place) in self._lacking.items()
-               if now >= place.due]
-        for member, _, place in due:
+        due = [(member, where) for member, where in self._lacking.items()
+               if now >= self._controls[member].due]
+        for member, _ in due:
+            place = self._controls[member]
             place.attempts += 1
             place.due = now + self._pause(member, place.attempts)
-        return [(member, where) for member, where, _ in due]
+        return due
 
     def on_link_lost(self, member: int, now: int) -> None:
         """Plan to dial a member whose link ended: at once, or with a backoff if its
@@ -234,7 +235,7 @@ class Dialing:
         unlinked = (self.peer(member) for member in self._routes)
         first = min((peer.due for peer in unlinked if not peer.is_linked), default=FOREVER)
         first = min(first, self._places_at,
-                    *(place.due for _, place in self._lacking.values()))
+                    *(self._controls[member].due for member in self._lacking))
         return min(first, self._search_at) if self._candidates else first
 
     def _pause(self, member: int, attempts: int) -> int:
