@@ -58,11 +58,14 @@ class Packet(msgspec.Struct, gc=False):
 
 class Installed(NamedTuple):
     """A view that the layers installed. The application may see it later. The member's
-    own stream begins behind the seqno `cut` for the members that are `new` to it."""
+    own stream begins behind these seqnos for the `new` members. Those of others that
+    have `begun` here begin behind these, whatever their senders said: streams of
+    departed senders that were kept for it, and those that begin behind a view that is
+    void (flush.py)."""
 
     view: View
-    cut: int
-    new: tuple[Address, ...]
+    new: dict[Address, int]
+    begun: dict[Address, int]
 
 
 class Giving(NamedTuple):

@@ -832,6 +832,10 @@ MUTATIONS = [
     Mutation("OOB messages come again to who was cut off", "Flush.end",
              "self.keeping.note_early(gone.stream)", "pass",
              test=OOB_AGAIN + "does_not_come_again_after_a_durable_member_was_cut_off"),
+    Mutation("a large message goes on whose sender is gone, when more of it is found",
+             "Flush.end", "gone.whole = gone.stream.whole if gone.whole is None else gone.whole",
+             "gone.whole, gone.stream.reassembly = gone.stream.whole, None",
+             test=DURABLE + "test_a_stream_goes_on_in_the_middle_of_a_large_message"),
     Mutation("a large OOB message that is not whole does not come to who was cut off",
              "Stream.early", "early -= {assembly.last for assembly in "
              "self.reassembly.oob.values()}", "pass",

@@ -600,6 +600,30 @@ def test_a_stream_goes_on_behind_a_large_message_that_was_acknowledged_in_part(s
     assert play.got(a, play["D"]) == 2
 
 
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_a_stream_goes_on_in_the_middle_of_a_large_message(stack):
+    """D has taken a part of it when it is cut off, and keeps that for E, which is
+    durable, too. Its sender dies, and D gets the rest from others when it is back."""
+    play = Play(stack, names="ABCD")
+    play.cluster.start("E", durable=True)
+    play.cluster.settle()
+    c, d = play["C"], play["D"]
+    lost = iter([False] * 5)
+    play.cluster.network.discard = lambda source, target, datagram: (
+        (source, target) == ("C", "D") and next(lost, True)
+        and wire.open_datagram(datagram, c.stack.group).kind in (DATA, REPEAT))
+    c.offer(1, 500_000)
+    play.run(20)
+    part(play, "ABCE", "D")
+    gone = d.multicast.flushing.departed[c.incarnation]
+    assert gone.cut == c.offset != gone.ring.hd and play.absent("D") == ["E"]
+    c.crash()
+    play.run(1_000)
+    play.cluster.heal()
+    play.end()
+    assert {*d.views[-1].names} == {*"ABDE"} and play.got(c, d) == play.got(c, play["A"]) == 9
+
+
 def test_one_member_that_hears_a_durable_one_leave_is_enough():
     play = Play("mcast-udp", names="ABCD")
     eldest = play["A"].views[-1].coordinator.name

@@ -169,17 +169,21 @@ class Recorder:
                   sent_at=STAMP.unpack_from(packet.data, wire.HEADER_SIZE)[0])
 
     def record_installed(self, installed: Installed, time: int, wall: int) -> None:
-        """Record that the layers installed a view, and where the own stream begins for
-        members that are new to this one."""
-        view, cut, new = installed
+        """Record that the layers installed a view; where the own stream begins for
+        members that are new to this one, and where those of others begin here."""
+        view, new, begun = installed
         self.learn_names(view)
+        for sender in begun:
+            self.names.remember(sender.incarnation, str(sender))
         self.installed_id = view.id
         self._row(time, wall, "install", view_id=view.id, count=len(view),
                   flags=int(view.primary),
                   members=[str(member) for member in view.members])
-        for member in new:
-            self._row(time, wall, "start", view_id=view.id, sender=str(self.local),
-                      peer=str(member), first=self._own_position(cut) + 1)
+        starts = [(self.local, member, seqno) for member, seqno in new.items()]
+        starts += [(sender, self.local, seqno) for sender, seqno in begun.items()]
+        for sender, receiver, seqno in starts:
+            self._row(time, wall, "start", view_id=view.id, sender=str(sender),
+                      peer=str(receiver), first=self._position(sender.incarnation, seqno) + 1)
 
     def record_purge(self, low: Seqno, time: int, wall: int) -> None:
         """Record that LOW of the send window has risen."""
@@ -269,11 +273,12 @@ class Recorder:
 
     def _record_stability(self, packet: Packet, time: int, wall: int) -> None:
         """Record a STABILITY report of the coordinator. It sends its own vote to
-        nobody, but what it reports of all members holds for itself."""
+        nobody, but what it reports of all members holds for itself, unless it
+        observes."""
         report = stable.STABILITY.decode(packet.data)
         if report is not None:
-            self._record_voted(report.digest, self.multicast.receiving, len(packet.data),
-                               time, wall)
+            digest = report.digest if self.multicast.observing is None else {}
+            self._record_voted(digest, self.multicast.receiving, len(packet.data), time, wall)
 
     def _record_voted(self, digest: stable.Digest, receiving: bool, nbytes: int, time: int,
                       wall: int) -> None:

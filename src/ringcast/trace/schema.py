@@ -35,7 +35,9 @@ The events:
 `deliver`: messages were delivered.
 `ack`: this member said that it has finished the stream of `sender` up to `last`.
 `xmit_req`: it asked for messages again.
-`start`: at which position its stream begins for `peer`, as all agreed on.
+`start`: at which position its stream begins for `peer`, as all agreed on. Or at which
+one the stream of `sender` begins for itself: it was kept for members that come back, or
+the application is not shown the view in which the sender said another one.
 `resume`: it had finished the stream of `sender` up to `last` in an earlier incarnation.
 `refuse`: it accepts no messages from now on.
 `observe`: nobody waits for it.

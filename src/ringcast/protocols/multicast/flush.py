@@ -224,25 +224,31 @@ class Flush:
         self._agree_on_departed(agreed, members.keys() - {local})
         self.cuts = {window.stream: cuts[window.stream] for window in windows.values()
                      if window.stream in cuts}
+        skips = dict(self.skips)
         self._drop_void()
         self._bound()
         layer.members, layer.view_id = members, view.id
         layer.observers = frozenset(member.incarnation for member in view.observers) - {local}
         self.reported = self.frozen = None
         joined = [member for member in members if member not in stay]
+        new: dict[Address, Seqno] = {}
         for member in joined:
-            layer.track(member, self.keeping.start(member, agreed))
+            start = self.keeping.start(member, agreed)
+            layer.track(member, start)
+            if member != local:
+                new[members[member]] = start
             if member != local and layer.receiving:
                 window = self.keeping.open(members[member], agreed)
                 self.unsettled.add(window.stream)
                 self.cuts[window.stream] = agreed.cuts[member]      # it may begin before
-        for owed, place in self.keeping.owed(agreed):
-            self._owe(owed, place)
+        begun = {stream.sender: begin for stream, begin in self.skips.items()
+                 if skips.get(stream) != begin}
+        begun |= {owed.sender: place for owed, place in self.keeping.owed(agreed)
+                  if self._owe(owed, place)}
         self.keeping.note_places()      # once more: those that we fetch end for us, too
         drop_unneeded(layer, (window.stream for window in windows.values()))
         layer.installed(now)
-        new = tuple(members[member] for member in joined if member != local)
-        layer.stack.effects.installed.append(Installed(view, agreed.cuts[local], new))
+        layer.stack.effects.installed.append(Installed(view, new, begun))
         for member in joined:
             if member != local:
                 layer.begin(member, now)
@@ -307,11 +313,12 @@ class Flush:
         gone.key = -self.num_aside
         self.departed[gone.key] = gone
 
-    def _owe(self, owed: Owed, place: Seqno) -> None:
+    def _owe(self, owed: Owed, place: Seqno) -> bool:
         """Fetch what a departed sender sent while we were absent. We may have had a
-        part of it before."""
+        part of it before. Return whether its stream begins for us here."""
         origin = owed.sender.incarnation
         gone = self.departed.get(origin)
+        is_new = gone is None
         if gone is None:
             stream = self.layer.open_stream(owed.sender, place)
             stream.given = self.keeping.given(origin, place)
@@ -321,6 +328,7 @@ class Flush:
         gone.cut, gone.whole = later(gone.cut, reach(gone.parts, gone.come_up_to)), None
         self._make_room(gone.ring)
         gone.ring.announce(gone.cut)
+        return is_new
 
     def _make_room(self, ring: Window) -> None:
         """Let a window take all that may be missing of a sender that is gone: what two
@@ -444,13 +452,13 @@ class Flush:
         return gone if window is None else [window, *gone]
 
     def end(self, gone: Departed) -> None:
-        """If the stream of a departed sender has been delivered up to its cut, drop the
-        large message that is not whole; and all of it, unless others may ask for it."""
+        """If the stream of a departed sender has been delivered up to its cut, forget it,
+        unless others may ask for it: until then it may go on, also in the middle of a
+        large message."""
         if gone.whole is None:
             self.keeping.note_early(gone.stream)
         if gone.is_delivered or not self.layer.receiving:
             gone.whole = gone.stream.whole if gone.whole is None else gone.whole
-            gone.stream.reassembly = None
             if not gone.is_held:
                 self._forget(gone.key)
 
