@@ -6,7 +6,6 @@ import threading
 
 import pytest
 from channels import PATIENCE, joined
-from msgspec.structs import replace
 from ports import free_port
 
 from ringcast import Channel, Flag
@@ -129,28 +128,24 @@ def test_figures_of_live_groups_are_those_of_their_traces(result):
     assert slowest is None or slowest[0] in audit_.groups.members
 
 
-def plain(seed, stack):
-    """Return a plan in which no member is given a state, whose parts are no messages,
-    and none goes on where another one stood."""
-    plan = draw(seed, Settings(stack=stack, durable=0))
-    return replace(plan, starts={name: replace(start, replica="")
-                                 for name, start in plan.starts.items()})
-
-
 def test_simulated_groups_with_faults_and_seqnos_that_wrap_pass(spark, tmp_path):
-    faults, offsets, departed = set(), set(), 0
+    faults, offsets, kinds, departed = set(), set(), set(), 0
     for stack, seeds in SEEDS.items():
         for seed in seeds:
-            run = Run(plain(seed, stack))
+            plan = draw(seed, Settings(stack=stack))
+            run = Run(plan)
             with Trace(run.cluster, tmp_path / stack / str(seed)):
                 outcome = run.outcome()
             assert not outcome.check
             members = run.cluster.incarnations.values()
             faults |= {action.what for action in run.actions}
             offsets |= {member.offset for member in members}
+            kinds |= {(start.durable, bool(start.replica)) for start in plan.starts.values()}
             departed += sum(len(view.departed) for member in members for view in member.views)
     assert {"crash", "crash at", "restart", "exclude", "leave"} <= faults and departed > 20
     assert {2**64 - 20, 2**63 - 20} <= offsets
+    assert {is_durable for is_durable, _ in kinds} == {has_state for _, has_state in kinds} == {
+        False, True}
     result, _ = audit(spark, [tmp_path], skew_ms=0)
     assert result.status == 0 and not result.incomplete and not result.untraced, result.verdict
     assert not list(result.clocks.sentences())

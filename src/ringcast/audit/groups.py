@@ -139,6 +139,8 @@ class Groups:
     skipped: dict[tuple[str, Stream], list[Skip]] = field(default_factory=dict)
     # (member, stream): the positions at which the stream may begin for the member
     begins: dict[tuple[str, Stream], set[int]] = field(default_factory=dict)
+    # (member, stream): streams of departed senders that were kept for a member
+    fetched: set[tuple[str, Stream]] = field(default_factory=set)
     # (member, stream, view): the first position given
     heard: dict[tuple[str, Stream, int], int] = field(default_factory=dict)
     # (member, stream, view): the last position given in order
@@ -238,8 +240,11 @@ def _note(groups: Groups, event: Mapping[str, Any]) -> None:
     member = groups.members.setdefault(event["member"], Member(event["member"]))
     what = event["event"]
     if what == "start":
-        groups.begins.setdefault((event["peer"], Stream(event["sender"])), set()).add(
-            event["first"])
+        key = event["peer"], Stream(event["sender"])
+        groups.begins.setdefault(key, set()).add(event["first"])
+        if event["member"] == event["peer"] and (
+                event["sender"] not in member.installed.get(event["view_id"], ())):
+            groups.fetched.add(key)
     elif what == "resume":
         groups.begins.setdefault((event["member"], Stream(event["sender"])), set()).add(
             event["last"] + 1)

@@ -22,8 +22,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ringcast.address import Address
 from ringcast.audit.groups import Groups, Skip, Stream
-from ringcast.audit.rows import Hole
+from ringcast.audit.rows import FOREVER, Hole
 from ringcast.flags import Flag
 
 DONT_LOOPBACK = int(Flag.DONT_LOOPBACK)
@@ -42,6 +43,10 @@ class Step(NamedTuple):
 NOTHING = Step(-1, 0, (), {}, receiving=False)      # before the first view
 
 
+# (member, view): the last position in order that it was given in it, by sender
+Reached = dict[tuple[str, int], dict[str, int]]
+
+
 class Place(NamedTuple):
     """The place of a member in a stream. With `is_begin` it was given nothing yet, and
     the stream begins behind this position."""
@@ -52,15 +57,52 @@ class Place(NamedTuple):
 
 @dataclass
 class Paths:
-    """The views of each member, and what senders said of the beginning of their
-    streams."""
+    """The views of each member, and where the streams of senders begin for it: as they
+    say, but not before what it has from an earlier life."""
 
     steps: dict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
     # (member, sender): (view, first position)
     starts: dict[tuple[str, str], list[tuple[int, int]]] = field(
         default_factory=lambda: defaultdict(list))
+    # (member, sender): the last position that it has from an earlier life
+    resumed: dict[tuple[str, str], int] = field(default_factory=dict)
     # (member, view): the number of the event in which its layers installed the view
     installs: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+def believed(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the events without the starts that a member says of streams of others, if
+    what its views show is otherwise: it was never shown a view with a sender that it
+    fetches from others; or of the views with a sender before this one there is one that
+    its layers installed and that it was not shown."""
+    views: dict[tuple[str, str], dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for event in events:
+        if event["event"] in ("install", "view"):
+            for sender in event["members"]:
+                views[event["member"], sender][event["view_id"]].add(event["event"])
+
+    def is_believed(event: Mapping[str, Any]) -> bool:
+        if event["event"] != "start" or event["member"] != event["peer"]:
+            return True
+        met, this = views[event["member"], event["sender"]], event["view_id"]
+        if this in met:
+            return any(view_id < this and "view" not in how for view_id, how in met.items())
+        return not any(view_id < this and "view" in how for view_id, how in met.items())
+
+    return [*filter(is_believed, events), *resumed_by_succession(events)]
+
+
+def resumed_by_succession(events: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the `resume` of each stream that a member knows from an earlier member of
+    the same Succession."""
+    resumes = {(event["member"], event["sender"]): event
+               for event in events if event["event"] == "resume"}
+    for event in events if resumes else ():
+        if event["event"] == "start":
+            origin = str(Address.parse(event["sender"]).origin)
+            known = resumes.get((event["peer"], origin))
+            if known is not None and origin != event["sender"]:
+                yield {**known, "sender": event["sender"]}
 
 
 def paths(events: Iterable[Mapping[str, Any]]) -> Paths:
@@ -71,6 +113,8 @@ def paths(events: Iterable[Mapping[str, Any]]) -> Paths:
             departed[event["sender"]] = event["last"]
         elif event["event"] == "start":
             found.starts[event["peer"], event["sender"]].append((event["view_id"], event["first"]))
+        elif event["event"] == "resume":
+            found.resumed[event["member"], event["sender"]] = event["last"]
         elif event["event"] == "install":
             found.installs[event["member"], event["view_id"]] = event["ev"]
         elif event["event"] == "view":
@@ -85,15 +129,19 @@ def holes(groups: Groups, found: Paths, trusted: Sequence[str]) -> Iterator[Hole
     """Yield what members miss of streams of which others were given more, and of
     departed streams of which a view tells more."""
     cuts: dict[tuple[Any, ...], list[tuple[str, Place, Step]]] = defaultdict(list)
+    reached: Reached = defaultdict(dict)
+    for (member, stream, view_id), last in groups.reached.items():
+        if stream.conn_id is None:
+            reached[member, view_id][stream.sender] = last
     for member in trusted:
-        for sender, key, place, step in _places(groups, found, member):
+        for sender, key, place, step in _places(groups, found, reached, member):
             cuts[key].append((member, place, step))
             said = step.departed.get(sender)
             if said is not None:
                 yield from _unlike(member, sender, place, said, step)
-    for (*_, sender), reached in cuts.items():
-        most = max((place.position for _, place, _ in reached if not place.is_begin), default=None)
-        for member, place, step in reached:
+    for (*_, sender), found_at in cuts.items():
+        most = max((place.position for _, place, _ in found_at if not place.is_begin), default=None)
+        for member, place, step in found_at:
             if most is not None and place.position < most:
                 kind = "begun" if place.is_begin else "synchrony"
                 yield _hole(kind, member, sender, place, most, step)
@@ -114,25 +162,26 @@ def _hole(kind: str, member: str, sender: str, place: Place, high: int, step: St
             step.view_id)
 
 
-def _places(groups: Groups, found: Paths,
+def _places(groups: Groups, found: Paths, reached: Reached,
             member: str) -> Iterator[tuple[str, tuple[Any, ...], Place, Step]]:
     """Yield how far a member is in each stream before each view to which it takes
     messages. The same key stands for members that must be equally far."""
     places: dict[str, Place] = {}
+    had: dict[str, int] = {}                # the same without is_begin, also of streams that ended
     before = NOTHING
     for step in found.steps[member]:
+        for sender, last in reached.get((member, before.view_id), {}).items():
+            places[sender], had[sender] = Place(last, is_begin=False), last
         for sender in before.members:
-            last = groups.reached.get((member, Stream(sender), before.view_id))
-            if last is not None:
-                places[sender] = Place(last, is_begin=False)
             if step.receiving and sender in places and not _is_deaf(groups, member, sender):
                 yield sender, _key(before, step, sender), places[sender], step
         for sender in step.members:
             if not _goes_on(before, step, sender):
                 places.pop(sender, None)
                 begin = _begin(found, member, sender, before, step)
-                if begin is not None:
-                    places[sender] = Place(begin - 1, is_begin=True)
+                if begin is not None:       # of a member that is back, perhaps where it stood
+                    had[sender] = max(begin - 1, had.get(sender, begin - 1))
+                    places[sender] = Place(had[sender], is_begin=True)
         before = step
 
 
@@ -158,8 +207,10 @@ def _is_deaf(groups: Groups, member: str, sender: str) -> bool:
 def _begin(found: Paths, member: str, sender: str, before: Step, step: Step) -> int | None:
     """Return where a stream begins for a member that meets its sender in a view; None
     if the sender's trace does not tell."""
-    return max((first for view_id, first in found.starts.get((member, sender), ())
+    said = max((first for view_id, first in found.starts.get((member, sender), ())
                 if before.view_id < view_id <= step.view_id), default=None)
+    resumed = found.resumed.get((member, sender))
+    return said if said is None or resumed is None else max(said, resumed + 1)
 
 
 def first_begins(found: Paths) -> dict[tuple[str, Stream], int]:
@@ -197,10 +248,11 @@ def _next_begin(groups: Groups, found: Paths, member: str, sender: str, last: in
                 index: int) -> int | None:
     """Return where a stream that ended before the view `index` of a member begins again
     for it: as its sender said, or else (its trace may have lost that) with what the
-    member was given next."""
+    member was given next. If that is nothing, the stream does not begin."""
     steps = [NOTHING, *found.steps[member]]
     before, later = steps[index], [step for step in steps[index + 1:] if sender in step.members]
     said = _begin(found, member, sender, before, later[0]) if later else None
     given = (groups.heard.get((member, Stream(sender), step.view_id)) for step in later)
-    return said or min((first for first in given if first is not None and first > last),
-                       default=None)
+    begin = said or min((first for first in given if first is not None and first > last),
+                        default=None)
+    return FOREVER if begin is None and later else begin

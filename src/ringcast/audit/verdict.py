@@ -17,7 +17,8 @@ The promises, for every sender, view and receiver, by the kind of their violatio
   crashed. `departed`: what a view says of the end of such a sender's stream is true.
 - `view`: the ids of a member's views grow, the member is in each of them, and a view id
   stands for one list of members. `member`: no two members have the same incarnation.
-  `stranger`: a member is given no message of a sender that it had no view with.
+  `stranger`: a member is given no message of a sender that it had no view with, unless
+  it was kept for a durable member that is back.
 - `primary`: at most one part of a group is primary, and each primary view has a
   majority of the one before.
 - `send`: a sender skips no position of its stream.
@@ -227,7 +228,8 @@ def judge(spark: "SparkSession", files: audit_files.Files,
           skew_ms: float | None) -> tuple[Audit, "DataFrame"]:
     """Judge these parts, which are believed to be whole."""
     skew = None if skew_ms is None else int(skew_ms * 1e6)
-    rows, events = read(spark, files.parts), aggregates.marked(files.parts)
+    rows = read(spark, files.parts)
+    events = audit_synchrony.believed(aggregates.marked(files.parts))
     with ThreadPoolExecutor(2) as pool:     # one pass alone does not keep all cores busy
         purges = pool.submit(audit_purges.early_purges, spark, files.parts, events, skew)
         delays = pool.submit(audit_clocks.gather, spark, files.parts, events)
@@ -368,11 +370,17 @@ class _Judge:
                 yield "start", name, stream, got.first
 
     def _strangers(self) -> Iterator[Asked]:
-        """Find messages of senders that had not been in a view with the member."""
+        """Find messages of senders that had not been in a view with the member. The
+        application may be shown the view later than OOB messages and those to it
+        alone."""
         for (name, stream, view_id), first in self.groups.heard.items():
-            known = {each for *_, number, names in self.groups.members[name].views
-                     if number <= view_id for each in names}
-            if stream.sender not in known | {name}:
+            member = self.groups.members[name]
+            views = [(number, names) for *_, number, names in member.views if number <= view_id]
+            in_order = stream.conn_id is None and (name, stream, view_id) in self.groups.reached
+            if not in_order:
+                views += member.installed.items()
+            known = {each for _, names in views for each in names}
+            if stream.sender not in known | {name} and (name, stream) not in self.groups.fetched:
                 yield "stranger", name, stream, first
 
     def _views(self) -> Iterator[Violation]:

@@ -99,6 +99,7 @@ class MemberTransport:
         """Send the datagrams of a turn, as far as the send buffer takes them. A
         transport with connections cuts one whose queue is full."""
         cluster, links = self.member.cluster, self.member.cluster.links
+        unsent: list[tuple[int, bytes]] = []
         if self.send_full and links is not None:
             if cluster.rng.random() < self.send_full / 10 and (
                     partners := links.partners(self.member)):
@@ -106,5 +107,8 @@ class MemberTransport:
         elif self.send_full and cluster.rng.random() < self.send_full:
             kept = cluster.rng.randrange(len(packets))
             self.num_unsent += len(packets) - kept
-            packets = packets[:kept]
+            packets, unsent = packets[:kept], packets[kept:]
         cluster.put(self.member, packets)
+        if self.member.alive:               # the layers sent them, whatever became of them
+            for dest, datagram in unsent:
+                cluster.observer.sent(self.member, dest, datagram)

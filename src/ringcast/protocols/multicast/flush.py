@@ -452,9 +452,9 @@ class Flush:
         return gone if window is None else [window, *gone]
 
     def end(self, gone: Departed) -> None:
-        """If the stream of a departed sender has been delivered up to its cut, forget it,
-        unless others may ask for it: until then it may go on, also in the middle of a
-        large message."""
+        """If the stream of a departed sender has been delivered up to its cut, forget
+        it, unless others may ask for it: until then it may go on, also in the middle of
+        a large message."""
         if gone.whole is None:
             self.keeping.note_early(gone.stream)
         if gone.is_delivered or not self.layer.receiving:

@@ -1,0 +1,147 @@
+"""Where streams begin for a member: as their senders say, but for one that is back
+where it stood; and as it says itself, if its views show that this can be."""
+
+import pytest
+from audit_help import Group
+
+from ringcast.address import LASTING, Address, Succession
+from ringcast.audit.verdict import audit
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def comes_back(group):
+    """D is durable. It was given 60 messages of A in an earlier life, and A has kept
+    what follows 40."""
+    group.row("A", "start", peer=group.address("D"))["first"] = 41
+    rows = group.rows["D"]
+    rows.insert(0, {"wall": 0, "event": "resume", "sender": group.address("A"), "last": 60})
+    given = [{"wall": 160_500_000, "event": "ack", "sender": group.address("A"), "first": 61,
+              "last": 60, "count": 0}]
+    for first in range(61, 101, 10):
+        given += [dict(group.row("B", each, first + 9), wall=161_000_000)
+                  for each in ("deliver", "ack")]
+    rows[2:2] = given
+
+
+def comes_back_to_another_one_of_a_succession(group):
+    """D was given the 60 messages by an earlier one."""
+    comes_back(group)
+    former = Address.parse(group.address("A"))
+    address = Address(former.name, Succession(LASTING).next_incarnation())
+    for rows in group.rows.values():
+        for row in rows:
+            row |= {name: str(address) for name in ("sender", "peer")
+                    if row.get(name) == str(former)}
+            if "members" in row:
+                row["members"] = [str(address) if each == str(former) else each
+                                  for each in row["members"]]
+    group.row("D", "resume")["sender"] = str(address.origin)
+    group.others = {"A": str(address)}
+
+
+def comes_back_and_lacks_one(group):
+    comes_back(group)
+    group.row("D", "deliver", 70).update(first=62, count=9)
+
+
+def begins(group, sender, first):
+    """Let D say where a stream begins for it, when it has view 2."""
+    row = {"wall": 160_000_000, "event": "start", "view_id": 2, "sender": group.address(sender),
+           "peer": group.address("D"), "first": first}
+    group.rows["D"].insert(group.find("D", "view"), row)
+
+
+def is_given_what_was_kept(group):
+    """A and B have kept for D what C sent in view 1."""
+    sent = {"wall": 120_000_000, "event": "send", "sender": group.address("C"), "first": 1,
+            "last": 10, "count": 10, "nbytes": 1000, "sent_at": 120_000_000}
+    given = sent | {"wall": 130_000_000, "event": "deliver"}
+    group.rows["C"][-2:-2] = [sent, given]
+    for member in "AB":
+        group.rows[member].insert(group.find(member, "view", view_id=2), given)
+    group.rows["D"].insert(1, given | {"wall": 161_000_000})
+    begins(group, "C", 1)
+
+
+def is_given_what_was_kept_but_one(group):
+    is_given_what_was_kept(group)
+    group.row("D", "deliver", 10, sender=group.address("C")).update(first=2, count=9)
+
+
+def is_given_what_is_not_for_it(group):
+    is_given_what_was_kept(group)
+    group.take("D", "start")
+
+
+def is_not_shown_a_view(group):
+    """A sends its first ten messages to D in view 2, which is void for D."""
+    names = [group.address(each) for each in "ABD"]
+    group.row("D", "view").update(event="install", members=names)
+    at = group.find("D", "deliver", 110)
+    del group.rows["D"][at]                         # it acknowledges them all the same
+    for member in "ABD":
+        group.rows[member].insert(group.find(member, "deliver", 120), {
+            "wall": 211_000_000, "event": "view", "view_id": 3, "flags": 1, "members": names})
+    group.rows["D"].insert(group.find("D", "view"), {
+        "wall": 211_000_000, "event": "start", "view_id": 3, "sender": group.address("A"),
+        "peer": group.address("D"), "first": 111})
+
+
+def says_that_it_was_not_shown_a_view(group):
+    is_not_shown_a_view(group)
+    row = group.row("D", "install")
+    group.rows["D"].insert(1, row | {"event": "view"})
+
+
+def hears_of_a_member_first(group):
+    """D is given an OOB message before it is shown its first view."""
+    view = group.row("D", "view")
+    group.rows["D"].insert(0, dict(group.row("D", "deliver", 110), first=105, last=105, count=1,
+                                   flags=1, view_id=0))
+    group.rows["D"].insert(0, view | {"event": "install"})
+    group.rows["D"][group.find("D", "deliver", 110)].update(last=104, count=4)
+    rest = dict(group.row("D", "deliver", 104), first=106, last=110, count=5)
+    group.rows["D"].insert(group.find("D", "deliver", 104) + 1, rest)
+
+
+def hears_of_a_stranger(group):
+    """D is given an OOB message of C, which has left."""
+    sent = {"wall": 120_000_000, "event": "send", "sender": group.address("C"), "first": 1,
+            "last": 1, "count": 1, "flags": 1, "nbytes": 1000, "sent_at": 120_000_000}
+    group.rows["C"].insert(-2, sent)
+    group.rows["D"].insert(1, sent | {"wall": 161_000_000, "event": "deliver"})
+
+
+HEALTHY = (comes_back, comes_back_to_another_one_of_a_succession,
+           is_given_what_was_kept, is_not_shown_a_view, hears_of_a_member_first)
+VIOLATIONS = {comes_back_and_lacks_one: ("gap", 61),
+              is_given_what_was_kept_but_one: ("gap", 1),
+              is_given_what_is_not_for_it: ("stranger", 1),
+              says_that_it_was_not_shown_a_view: ("gap", 101),
+              hears_of_a_stranger: ("stranger", 1)}
+
+
+@pytest.fixture(scope="module")
+def found(spark, tmp_path_factory):
+    """Audit each plant, in a group of its own: return what is found, by group."""
+    directory = tmp_path_factory.mktemp("begins")
+    for plant in (*HEALTHY, *VIOLATIONS):
+        group = Group(plant.__name__)
+        plant(group)
+        group.write(directory)
+    result, _ = audit(spark, [directory], skew_ms=0)
+    return {plant: [each for each in [*result.violations, *result.unproven]
+                    if each.member.startswith(plant.__name__ + "-")]
+            for plant in (*HEALTHY, *VIOLATIONS)}
+
+
+@pytest.mark.parametrize("plant", HEALTHY)
+def test_what_may_be_is_no_violation(found, plant):
+    assert found[plant] == []
+
+
+@pytest.mark.parametrize("plant", VIOLATIONS)
+def test_what_may_not_be_is_found(found, plant):
+    assert VIOLATIONS[plant] in [(each.kind, each.position) for each in found[plant]], found[plant]
+    assert {each.member for each in found[plant]} == {Group(plant.__name__).address("D")}
