@@ -7,6 +7,7 @@ import threading
 import pytest
 from channels import PATIENCE, joined
 from ports import free_port
+from processes import wait_for
 
 from ringcast import Channel, Flag
 from ringcast.audit.figures import figures
@@ -42,15 +43,22 @@ class EndDetector:
 
 def give_a_state(directory):
     """B comes later and is given A's state, and messages to it alone before."""
-    options = {"stack": "inproc", "trace": str(directory), "on_message": lambda batch: None,
+    given = {"A": [], "B": []}
+    options = {"stack": "inproc", "trace": str(directory),
                "on_state_request": lambda: [b"x" * 1000] * 200, "on_state": list}
-    with Channel("state", name="A", **options) as a:
+
+    def opened(name, **others):
+        return Channel("state", name=name, on_message=lambda batch: given[name].extend(batch),
+                       **options, **others)
+
+    with opened("A") as a:
         a.send_many([b"before"] * 20)
-        with Channel("state", name="B", min_members=2, **options) as b:
+        with opened("B", min_members=2) as b:
             a.send_many([b"after"] * 20)
             for _ in range(20):
                 a.send(b"to B", dest="B")
                 b.send(b"of B")
+            wait_for(lambda: len(given["A"]) == len(given["B"]) == 60)
 
 
 def test_a_state_that_was_given_is_no_violation(spark, tmp_path):

@@ -361,12 +361,14 @@ class _Judge:
                             f"{one} and {other} have one incarnation")
 
     def _starts(self) -> Iterator[Asked]:
-        """Find messages from before the beginning of a stream for a member."""
+        """Find messages from before the beginning of a stream for a member. A sender
+        that never had the first view with the member does not tell where that is."""
         for (name, stream), got in self.groups.got.items():
-            begins = self.groups.begins.get((name, stream))
-            if got.first is None or not begins or stream.sender not in self.trusted:
+            key = name, stream
+            is_known = key in self.first_begins or key in self.groups.fetched
+            if got.first is None or not is_known or stream.sender not in self.trusted:
                 continue
-            if got.first < min(begins):
+            if got.first < min(self.groups.begins[key]):
                 yield "start", name, stream, got.first
 
     def _strangers(self) -> Iterator[Asked]:
