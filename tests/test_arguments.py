@@ -92,6 +92,13 @@ def test_a_wrong_argument_of_a_channel_raises_at_once(case):
     assert one_sentence(caught)
 
 
+@pytest.mark.parametrize("wrong", [None, 5, [("A#0000000000000001", 1)], {1: 1},
+                                   {"A#0000000000000001": "x"}])
+def test_what_is_no_digest_by_names_raises_at_once(wrong):
+    with pytest.raises(TypeError, match="seqnos maps each sender, as text, to a seqno"):
+        Digest.from_names(wrong)
+
+
 @pytest.fixture(scope="module")
 def channel():
     with Channel("arguments of a member", name="A", stack="inproc",

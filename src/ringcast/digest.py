@@ -11,7 +11,13 @@ class Digest(dict[Address, int]):
     @classmethod
     def from_names(cls, seqnos: Mapping[str, int]) -> "Digest":
         """Return the digest of `{"name#incarnation": seqno}`, the form that journals
-        keep. ValueError if a key is no member address."""
+        keep. TypeError if it is no such mapping, ValueError if a key is no member
+        address."""
+        if not isinstance(seqnos, Mapping) or not all(
+                isinstance(sender, str) and isinstance(seqno, int)
+                for sender, seqno in seqnos.items()):
+            raise TypeError("seqnos maps each sender, as text, to a seqno: pass what to_names() "
+                            "returned")
         return cls({Address.parse(sender): seqno for sender, seqno in seqnos.items()})
 
     def to_names(self) -> dict[str, int]:

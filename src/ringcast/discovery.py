@@ -92,7 +92,7 @@ def parse(discovery: Discovery, name: str = "", needs_ports: bool = False) -> Fi
         return Names([_host(discovery, each, needs_ports) for each in rest.split(",")])
     if kind == "dns" and colon:
         return Names([_host(discovery, rest, needs_ports)])
-    if kind == "folder" and rest:
+    if kind == "folder" and rest and "\0" not in rest:
         path = Path(rest).absolute()
         if path.exists() and not path.is_dir():
             raise ConfigError(f"discovery={discovery!r}: {path} is no folder; name one that all "

@@ -400,6 +400,11 @@ def test_the_same_trace_named_twice_is_read_once(one):
     assert len(audit_files.find([one, one, part_of(one, 1)]).parts) == len(parts)
 
 
+def test_the_name_of_a_folder_is_no_pattern(spark, tmp_path):
+    directory = Group("one").write(tmp_path / "w[e]{i,r}*? d\\")
+    assert verdict.audit(spark, [directory])[0].status == 0
+
+
 def test_an_unfinished_file_of_a_crash_is_no_part(one):
     path = part_of(one, 1).with_name(".000009.part")
     path.write_bytes(b"PAR1")

@@ -115,6 +115,12 @@ def test_a_publisher_that_is_interrupted_while_it_joins_ends_at_once(tmp_path, p
     assert running.returncode == 130
 
 
+@pytest.mark.parametrize("seconds", ["nan", "-1", "0"])
+def test_the_files_of_failed_tasks_are_kept_for_a_time(tmp_path, seconds):
+    run = ringcast("publish", tmp_path / "o", "--group", "g", "--keep-parts", seconds)
+    assert run.returncode == 2 and "greater than or equal to 1" in run.stderr
+
+
 def test_a_stack_that_joins_no_processes_is_refused(tmp_path):
     run = ringcast("publish", tmp_path / "o", "--group", "g", "--stack", "inproc")
     assert run.returncode == 2 and "that connects processes" in run.stderr

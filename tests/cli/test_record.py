@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from ports import free_port
-from processes import PATIENCE, RINGCAST, wait_for
+from processes import PATIENCE, RINGCAST, ringcast, wait_for
 
 from ringcast.spark import Journal
 
@@ -34,3 +34,9 @@ def test_a_recorder_that_is_stopped_while_it_joins_says_so_and_nothing_else(tmp_
     assert (out, recorder.returncode) == ("", 128 + number)
     with Journal(tmp_path / "j", group="g", recorder="r") as journal:
         assert journal.digest == {}
+
+
+def test_a_group_without_a_name_is_refused(tmp_path):
+    run = ringcast("record", tmp_path / "j", "--group", "")
+    assert run.returncode == 2 and "group is empty" in run.stderr
+    assert "Traceback" not in run.stderr and not (tmp_path / "j").exists()

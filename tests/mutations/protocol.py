@@ -465,6 +465,13 @@ MUTATIONS = [
     Mutation("closed connections are forgotten", "Receivers._find_low",
              "if entry is None and closed is not None and closed.is_open_for(conn_id):",
              "if False:", CLOSING),
+    Mutation("what was ready of a connection is delivered when it is used again",
+             "Receivers._open_entry", "if entry.has_next:", "if False:",
+             test=UNICAST + "test_incarnations_that_come_and_go_do_not_fill_the_memory_of_a_slow_"
+             "application"),
+    Mutation("the streams of closed connections take too many bytes",
+             "ClosedConnections.remember", "excess = sum(sizes) - self.max_bytes", "excess = 0",
+             test=UNICAST + "test_only_so_many_closed_connections_are_remembered"),
     Mutation("an older connection replaces a newer one", "Receivers._is_new",
              "return all(known is None or precedes(known.conn_id, conn_id)",
              "return all(True",

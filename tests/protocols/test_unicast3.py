@@ -18,7 +18,7 @@ from ringcast.protocols.budget import Budget
 from ringcast.protocols.frag import cut
 from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.context import Context
-from ringcast.protocols.unicast3.memory import MOST_EARLY, MOST_EARLY_OF_ALL, MOST_STREAMS
+from ringcast.protocols.unicast3.memory import MOST_EARLY, MOST_EARLY_OF_ALL, MOST_WINDOWS
 from ringcast.protocols.unicast3.receiving import MOST_GONE
 from ringcast.protocols.unicast3.states import TABLE, Act, Event, State
 from ringcast.protocols.unicast3.sync import Counter
@@ -303,16 +303,19 @@ def test_what_comes_too_early_is_kept_but_not_without_bound():
     assert b.layer.early.size == 0, "nobody came for the rest"
 
 
-def test_only_so_many_closed_connections_are_remembered():
+@pytest.mark.parametrize(("size", "most"), [(1, 20), (1900, MOST_WINDOWS)])
+def test_only_so_many_closed_connections_are_remembered(size, most):
+    """And of those with a gap only so many bytes behind it."""
     peers = [Address("P", number) for number in range(10, 60)]
-    b = End(B, members=(B, *peers), max_closed_connections=20, conn_close_timeout=1)
+    b = End(B, members=(B, *peers), max_closed_connections=20, conn_close_timeout=1,
+            max_bytes=2000)
     for peer in peers:
         end = End(peer, members=(B, peer))
-        one, _, three = end.tell(B, b"1"), end.tell(B, b"2"), end.tell(B, b"3")
+        one, _, three = end.tell(B, b"1"), end.tell(B, b"2"), end.tell(B, bytes(size))
         b.hear(*one, *three)
     b.view(B)
     b.wait(50)
-    assert len(b.layer.closed) == 20 and len(b.layer.closed.streams) == MOST_STREAMS
+    assert len(b.layer.closed) == 20 and len(b.layer.closed.streams) == most
     assert b.layer.receivers == {}
 
 

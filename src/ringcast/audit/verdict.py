@@ -45,6 +45,7 @@ proofs rely on ordinals, which the writer of the trace counts and the audit chec
 dense; a test compares both ways.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 
 # With more paths than this, Spark lists them in a job with one task for each.
 LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+PATTERN = r"[\\*?\[\]{}]"               # what Spark takes for a pattern in a path
 
 SENTENCES = {
     "gap": "was sent, but {member} was given later messages without it",
@@ -195,7 +197,8 @@ def read(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
     before = spark.conf.get(LISTING)
     spark.conf.set(LISTING, str(len(parts) + 1))
     try:
-        return spark.read.schema(SCHEMA).parquet(*(str(part.absolute()) for part in parts))
+        return spark.read.schema(SCHEMA).parquet(
+            *(re.sub(PATTERN, r"\\\g<0>", str(part.absolute())) for part in parts))
     finally:
         spark.conf.set(LISTING, str(before))
 

@@ -41,7 +41,7 @@ def publish_command(
         help="The names of members that must have every row, with commas between. Without any, "
              "at least one other member must be there.")] = "",
     keep_parts: Annotated[float, typer.Option(
-        help="Seconds after which the file of a failed task is removed.")] = KEEP_PARTS,
+        min=1, help="Seconds after which the file of a failed task is removed.")] = KEEP_PARTS,
     stack: StackName = "mcast-udp",
     secret_file: SecretFile = None,
     trust: TrustFolder = None,

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringcast.errors import ClosedError, JournalError
+from ringcast import arguments
+from ringcast.errors import ClosedError, ConfigError, JournalError
 from ringcast.journal import segment_log
 from ringcast.journal.manifest import (
     DIGEST,
@@ -102,11 +103,10 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str], *, group: str, recorder: str = "",
                  segment_rows: int = 1_000_000, segment_bytes: int = 64 << 20,
                  fsync: bool = True) -> None:
-        if not group or segment_rows < 1 or segment_bytes < 1:
-            raise ValueError("group must not be empty, segment_rows and segment_bytes must be at "
-                             "least 1")
+        if segment_rows < 1 or segment_bytes < 1:
+            raise ConfigError("segment_rows and segment_bytes are too small; they are at least 1")
         self.path = local_path(path)
-        self.group = group
+        self.group = arguments.text("group", group)
         self._recorder = recorder
         self._segment_rows = segment_rows
         self._segment_bytes = segment_bytes

@@ -7,7 +7,7 @@ are not taken for new ones: nothing is delivered twice, and the sender gets its 
 most recently closed connections are remembered, max_closed_connections of them; with 0
 the texts' own behaviour remains. If a connection had gaps, or a large message that was
 not complete, its whole stream is kept: which messages came behind the gap is known
-nowhere else. That is done for a few connections.
+nowhere else. The oldest of these are given up when all together take too many bytes.
 
 Messages may come before the first one of their connection, or before the view that has
 their sender. They are kept, but few of them and not for long: their sender repeats what
@@ -25,7 +25,7 @@ from ringcast.stack import Instant, Packet
 
 MOST_EARLY = 16                         # datagrams kept of one member ...
 MOST_EARLY_OF_ALL = 256                 # ... and of all
-MOST_STREAMS = 16                       # closed connections of which the whole stream is kept
+MOST_WINDOWS = 16                       # times max_bytes that the streams kept of them may take
 
 
 class Closed(msgspec.Struct):
@@ -42,10 +42,11 @@ class Closed(msgspec.Struct):
 
 
 class ClosedConnections:
-    """The latest closed connection of each sender, of `most` senders at most."""
+    """The latest closed connection of each sender, of `most` senders at most. Their
+    streams take up to `max_bytes` together."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, max_bytes: int) -> None:
+        self.most, self.max_bytes = most, max_bytes
         self.entries: OrderedDict[int, Closed] = OrderedDict()
         self.streams: OrderedDict[int, Closed] = OrderedDict()      # those that have a stream
 
@@ -59,8 +60,13 @@ class ClosedConnections:
             self.streams[sender] = closed
         while len(self.entries) > self.most:
             self.forget(next(iter(self.entries)))
-        while len(self.streams) > MOST_STREAMS:
+        sizes = [size(each.stream) for each in self.streams.values() if each.stream is not None]
+        excess = sum(sizes) - self.max_bytes
+        for each in sizes:
+            if excess <= 0:
+                break
             self.streams.popitem(last=False)[1].stream = None
+            excess -= each
 
     def get(self, sender: int) -> Closed | None:
         return self.entries.get(sender)
@@ -68,6 +74,14 @@ class ClosedConnections:
     def forget(self, sender: int) -> None:
         self.entries.pop(sender, None)
         self.streams.pop(sender, None)
+
+
+def size(stream: Stream) -> int:
+    """Return how many bytes a stream keeps."""
+    reassembly = stream.reassembly
+    parts = 0 if reassembly is None else reassembly.ordered.size + reassembly.oob.size
+    nbytes: int = stream.ring.nbytes
+    return nbytes + parts
 
 
 class EarlyPackets:

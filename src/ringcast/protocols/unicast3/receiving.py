@@ -25,7 +25,7 @@ from ringcast.protocols.unicast3.context import Context
 from ringcast.protocols.unicast3.control import PREFIX, ConnId, Timestamp
 from ringcast.protocols.unicast3.delivery import Deliveries
 from ringcast.protocols.unicast3.loopback import Loopback
-from ringcast.protocols.unicast3.memory import Closed, ClosedConnections, EarlyPackets
+from ringcast.protocols.unicast3.memory import MOST_WINDOWS, Closed, ClosedConnections, EarlyPackets
 from ringcast.protocols.unicast3.receiver import ReceiverEntry
 from ringcast.protocols.unicast3.states import Event
 from ringcast.protocols.unicast3.sync import Syncs
@@ -46,7 +46,8 @@ class Receivers(dict[int, ReceiverEntry]):
         self.context = context
         self.acks = Acks(context, self, budget, timestamp)
         self.deliveries = Deliveries(context, self, self.acks, loopback)
-        self.closed = ClosedConnections(context.config.max_closed_connections)
+        self.closed = ClosedConnections(context.config.max_closed_connections,
+                                        MOST_WINDOWS * context.config.max_bytes)
         self.early = EarlyPackets()
         self.syncs = Syncs(context.sync_interval)
         self.gapped: dict[int, ReceiverEntry] = {}  # which the retransmit task looks at
@@ -152,6 +153,8 @@ class Receivers(dict[int, ReceiverEntry]):
         self.closed.forget(sender)
         self.syncs.clear_flag(sender)
         self.acks.schedule(entry, self.acks.max_interval, now)  # it carries the first credit
+        if entry.has_next:                              # the application was not given all
+            self.deliveries.ready[sender] = entry
         context.arm_reaping(entry)
         self.take_early(sender, now)
         return entry
