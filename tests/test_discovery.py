@@ -110,8 +110,8 @@ def in_child(act):
 @pytest.mark.parametrize("wrong", [
     "", "multicasts", "multicast:", "hosts", "hosts:", "hosts:a,", "hosts:a:7700,,b", "hosts:a:0",
     "hosts:a:65536", "hosts:a:b", "hosts:a b:1", "hosts:a:1:2", "hosts:::1", "dns", "dns:",
-    "dns:a,b", "dns:a:", "dns:a:99999", "dns:" + "a" * 254, "folder", "folder:", "folder:\0", "etcd:a", None, 7,
-    b"multicast", ["hosts:a"],
+    "dns:a,b", "dns:a:", "dns:a:99999", "dns:" + "a" * 254, "folder", "folder:", "folder:\0",
+    "etcd:a", None, 7, b"multicast", ["hosts:a"],
 ])
 def test_what_is_no_discovery_is_refused_with_a_sentence(wrong):
     with pytest.raises(ConfigError, match="discovery=.*(is none of multicast|is not HOST)"):

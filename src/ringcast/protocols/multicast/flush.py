@@ -514,6 +514,7 @@ class Flush:
         if self.layer.receiving and not gone.is_skipped:
             whole = gone.ring.hd if gone.whole is None else gone.whole
             self.ended.note(gone.stream, gone.offset, earlier(whole, gone.cut))
+        gone.stream.reassembly = None
         self.fetching.forget(origin, gone.stream)
         self.unsettled.discard(gone.stream)
         self.skips.pop(gone.stream, None)
