@@ -574,6 +574,22 @@ def test_send_many_that_ends_early_says_how_many_it_sent():
     run(play())
 
 
+def test_a_large_message_waits_no_longer_than_its_timeout_for_another_one():
+    async def play():
+        async with joined("AB", SENDER, capacity=4, max_undelivered=1) as (a, b):
+            first = asyncio.create_task(a.send(bytes(2_000_000)))
+            await until(lambda: a.status().application.num_blockings)
+            with pytest.raises(SendTimeoutError, match="another large message was still sent"):
+                await a.send(b"y" * 500_000, timeout=0.01)
+            with pytest.raises(SendTimeoutError) as caught:
+                await a.send_many([b"y" * 500_000], timeout=0.01)
+            assert caught.value.num_sent == 0
+            assert len((await b.receive()).payload) == 2_000_000
+            await first
+            assert await b.receive(0) is None
+    run(play())
+
+
 def test_a_large_message_that_is_cancelled_reaches_nobody_and_the_next_comes():
     async def play():
         async with joined("AB", SENDER, capacity=4, max_undelivered=1) as (a, b):
@@ -642,6 +658,43 @@ def test_a_channel_that_is_dropped_leaves_its_group():
             with pytest.warns(ResourceWarning, match="without close"):      # by any thread:
                 del other               # one that ends a turn holds the channel a moment longer
                 await until(lambda: "C" not in b.view.names, gc.collect)
+    run(play())
+
+
+def test_the_loop_watches_no_channel_that_was_dropped():
+    """Its bell has rung while no task waited: nobody would hear that it closes."""
+    async def play():
+        selector = asyncio.get_running_loop()._selector
+        watched = len(selector.get_map())
+        other = aio.Channel(new_group(), name="C", **QUICK, **DEFAULTS)
+        await other.connect()
+        assert await other.receive(0) is None and len(selector.get_map()) == watched + 1
+        await other.send(b"")
+        await has(other, 1)
+        with pytest.warns(ResourceWarning, match="without close"):
+            del other
+            await until(lambda: len(selector.get_map()) == watched, gc.collect)
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_what_a_signal_handler_raises_while_a_task_polls_is_raised_there(error):
+    async def play():
+        async with joined("AB") as (a, b):
+            transport, loop = b._channel._driver.transport, threading.get_ident()
+
+            def interrupted(*args):
+                if threading.get_ident() == loop:
+                    transport.poll = poll
+                    raise error
+                return poll(*args)
+
+            poll, transport.poll = transport.poll, interrupted
+            with pytest.raises(error):
+                b._receiving._poll(lambda: False)
+            assert b.fault is None
+            await a.send(b"goes on")
+            assert (await b.receive()).payload == b"goes on"
     run(play())
 
 

@@ -69,7 +69,12 @@ class Channel(AsyncSendPort):
         self._open_port(channel)
         self._wakeups = Wakeups(channel._state)
         self._receiving = Receiving(channel._inbox, self._wakeups, self._check_may_receive,
-                                    channel._driver.poller.poll_briefly)
+                                    channel._poll_briefly)
+
+    def __del__(self) -> None:
+        """Let the loop forget a channel that was dropped."""
+        if hasattr(self, "_wakeups"):               # else opening it failed
+            self._wakeups.drop()
 
     # ----------------------------------------------------------------------------------- life cycle
 

@@ -10,6 +10,7 @@ import asyncio
 import time
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from ringcast.channel.bell import Bell
@@ -45,7 +46,7 @@ class AlarmBell(Bell):
 class Wakeups:
     """The tasks of one event loop that wait for the channel whose state this is.
 
-    Threads: only the thread of the loop may call.
+    Threads: only the thread of the loop may call, but any thread drop().
     """
 
     def __init__(self, state: State) -> None:
@@ -73,6 +74,13 @@ class Wakeups:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self.bell.fileno())
             self._wake_all()
+
+    def drop(self) -> None:
+        """Do so soon, because the channel was dropped, in any thread. In a forked child
+        the loop is not ours."""
+        if self._loop is not None and not self._state.closed:
+            with suppress(RuntimeError):                # the loop is closed
+                self._loop.call_soon_threadsafe(self.detach)
 
     async def wait_for(self, ready: Callable[[], bool],
                        deadline: Callable[[], float | None]) -> bool:

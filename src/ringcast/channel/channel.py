@@ -541,6 +541,12 @@ class Channel(SendPort):
         return view
 
     @refuses_reentry
+    def _poll_briefly(self, done: Callable[[], bool]) -> None:
+        """Take a turn without waiting, in the thread of an event loop. What a signal
+        handler raises there is raised."""
+        self._driver.poller.poll_briefly(done)
+
+    @refuses_reentry
     def exclude(self, name: str) -> None:
         """Exclude a member from the group, for all members, because you know that it is
         dead: nobody waits for it any more.

@@ -321,13 +321,16 @@ class Sending:
         limit = config.frag_timeout / 2000
         limit = limit if timeout is None else min(timeout, limit)
         lock, held = self._large.setdefault(dest, threading.Lock()), [False]
+        deadline = deadline_after(timeout)
         try:
             while not held[0]:
                 # An exception comes before this step or after it.
                 held[:] = map(lock.acquire, (False,))
                 if not held[0]:
-                    yield Pause(self._state.room, partial(self._may_try, lock),
-                                deadline_after(None), sent)
+                    if not (yield Pause(self._state.room, partial(self._may_try, lock), deadline,
+                                        sent)):
+                        raise _timed_out(f"another large message was still sent after {timeout:g} "
+                                         f"s{progress}; give each of them more time", sent)
                     self._state.check_open()
             while not fragments.is_sent:
                 if not fragments.push(self._window(dest)):
@@ -381,11 +384,8 @@ class Sending:
                     return result
                 if not (yield Pause(state.room, partial(self._has_room_since, seen), deadline,
                                     sent)):
-                    error = SendTimeoutError(
-                        f"no room in the send window within {timeout:g} s{progress}; "
-                        f"{self._slowest(dest)}")
-                    error.num_sent = sent
-                    raise error
+                    raise _timed_out(f"no room in the send window within {timeout:g} s{progress}; "
+                                     f"{self._slowest(dest)}", sent)
                 if state.closing:
                     raise ClosedError(state.fault or f"the channel is closed{progress}; "
                                                      "open a new one to send")
@@ -409,3 +409,10 @@ class Sending:
                  if incarnation == slowest]
         return (f"the slowest to acknowledge is {''.join(names) or 'nobody'}; exclude it if it is "
                 "dead, or send less")
+
+
+def _timed_out(sentence: str, sent: int) -> SendTimeoutError:
+    """Make the error of a call that has sent so many messages."""
+    error = SendTimeoutError(sentence)
+    error.num_sent = sent
+    return error
