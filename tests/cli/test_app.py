@@ -1,15 +1,17 @@
 """The application: commands are imported when they are called."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 from channels import new_group
-from processes import RINGCAST, ringcast
+from processes import PATIENCE, RINGCAST, ringcast, wait_for
 
 from ringcast import Channel
 from ringcast.cli.app import COMMANDS, load
+from ringcast.statusfile import snapshots
 
 SLOW = {"pyarrow", "numpy", "msgspec", "ringcast.channel", "ringcast.stacks", "ringcast.sim"}
 
@@ -137,6 +139,18 @@ def test_where_no_room_is_left_for_the_output_a_sentence_says_so(words):
 def test_an_option_before_the_command_does_not_hide_it():
     load(["--some-option", "members", "--json"])
     assert "ringcast.cli.members" in sys.modules
+
+
+@pytest.mark.parametrize("words", [["status"], ["status", "--json"], ["top"]])
+def test_what_the_encoding_of_the_output_lacks_is_escaped(words):
+    with Channel(new_group() + "-ä", name="\u00c4\U0001f600", stack="inproc",
+                 deliver=False) as channel:
+        wait_for(lambda: snapshots(channel.group))
+        said = subprocess.run([*RINGCAST, words[0], channel.group, *words[1:]], capture_output=True,
+                              env=os.environ | {"PYTHONIOENCODING": "ascii"}, timeout=PATIENCE)
+    assert said.returncode == 0 and rb"\u00c4\ud83d\ude00" in said.stdout, said.stderr
+    if "--json" in words:
+        assert json.loads(said.stdout.splitlines()[0])["name"] == "\u00c4\U0001f600"
 
 
 @pytest.mark.parametrize("words", [["status", "nobody"], ["top", "nobody"], ["--version"]],

@@ -13,6 +13,7 @@ INTERRUPTED = 130       # exit status after Ctrl-C, as in shells
 def main() -> None:
     """Run the `ringcast` script."""
     open_missing()
+    write_everything()
     try:
         import atexit
         import signal
@@ -43,6 +44,22 @@ def open_missing() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:                  # files take the lowest number that is free
             setattr(sys, name, open(os.devnull, mode))
+
+
+def write_everything() -> None:
+    """Let the output escape characters that its encoding lacks, as JSON does."""
+    import codecs
+    from io import TextIOWrapper
+
+    def escaped(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        units = error.object[error.start:error.end].encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{units[at:at + 4]}" for at in range(0, len(units), 4)), error.end
+
+    codecs.register_error("ringcast", escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="ringcast")
 
 
 def leave(*_: object) -> None:
