@@ -79,6 +79,30 @@ def test_a_tail_cut_below_the_digest_is_reported(two_syncs, suffix):
         seqnos(path, A)
 
 
+def test_a_damaged_tail_loses_no_intact_message(tmp_path):
+    """The digest says what was durable: nothing is touched. Without it, all bytes are
+    kept under other names."""
+    path = tmp_path / "journal"
+    journal = open_journal(path)
+    ends = []
+    for seqno in range(1, 6):
+        record(journal, A, seqno, seqno)
+        journal.sync()
+        [data] = path.glob("A*/*.arrows")
+        ends.append(data.stat().st_size)
+    crash(journal)
+    [index] = path.glob("A*/*.idx")
+    data.write_bytes(flip(data.read_bytes(), ends[0]))
+    before = [data.read_bytes(), index.read_bytes()]
+    with pytest.raises(JournalError, match="no longer has message 2 "):
+        open_journal(path)
+    assert [data.read_bytes(), index.read_bytes()] == before
+    assert seqnos(path, A, 3, 5) == [3, 4, 5]
+    (path / "digest.json").unlink()
+    assert_continues_at(path, 1)
+    assert sorted(file.read_bytes() for file in path.glob("A*/*.damaged")) == sorted(before)
+
+
 def test_without_its_digest_a_journal_has_what_the_segments_hold(tmp_path):
     path = tmp_path / "journal"
     with open_journal(path, segment_rows=2) as journal:

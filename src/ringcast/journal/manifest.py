@@ -15,6 +15,8 @@ A journal is a directory:
     <sender>/<first>.arrows       the open segment (tail)
     <sender>/<first>.idx          its index, which says which of its bytes are durable
     <sender>/<first>-<last>.arrow, .idx       a sealed segment and its index
+    <sender>/*.damaged            copies of an open segment and its index that were cut
+                                  while there was no digest; nothing reads them
 
 The JSON files are replaced atomically. They have a CRC-32 of their body, so that a
 flipped digit is found: a digest that is wrong by one would lose or invent messages.

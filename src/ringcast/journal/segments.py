@@ -18,13 +18,17 @@ not a custom field of the batch, because a field cannot cover the header that ca
 it, and because the index finds a range of seqnos or times without opening the segment.
 
 An entry is written only after its bytes are on disk. What no entry names does not
-exist. That is the whole recovery rule: cut the tail behind its last good entry.
+exist. So recovery cuts the tail behind its last good entry, unless the digest says that
+more was durable: that is damage, and the files stay as they are.
 """
 
 import os
+import shutil
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from io import FileIO
+from itertools import takewhile
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -48,7 +52,7 @@ _WITHOUT_PAYLOAD = [name for name in STORED.names if name != "payload"]
 SEALED_BATCH_ROWS = 65_536
 SEALED_BATCH_BYTES = 8 << 20
 
-_TAIL, _SEALED, _INDEX = ".arrows", ".arrow", ".idx"
+_TAIL, _SEALED, _INDEX, _DAMAGED = ".arrows", ".arrow", ".idx", ".damaged"
 _ENTRY = struct.Struct("<QQQQQqqqqIII")
 _ENTRY_2 = struct.Struct("<QQQQQqqqqI")     # of journals of format 2: without the head
 _CHECK = struct.Struct("<I")
@@ -171,6 +175,15 @@ def read_index(segment: Segment, seed: int) -> list[Entry]:
     return entries
 
 
+def intact_entries(segment: Segment, seed: int) -> list[Entry]:
+    """Return the entries of a tail before the first whose bytes are torn or damaged."""
+    entries = read_index(segment, seed)
+    if not entries or not os.path.getsize(segment.path):
+        return []
+    with pa.memory_map(str(segment.path)) as file:
+        return list(takewhile(lambda entry: _bytes_of(file, entry) is not None, entries))
+
+
 def _unpack(raw: bytes, layout: struct.Struct, seed: int) -> list[tuple[int, ...]]:
     """Return the entries of this layout, before the first with a wrong checksum."""
     found = []
@@ -285,23 +298,20 @@ class Tail:
         return tail
 
     @classmethod
-    def recover(cls, segment: Segment, seed: int, *, fsync: bool) -> "Tail | None":
-        """Open the tail that the last process left, and cut it behind the last entry
-        whose bytes are intact. If there is none, remove the files and return None."""
-        entries = read_index(segment, seed)
-        if entries and os.path.getsize(segment.path):
-            with pa.memory_map(str(segment.path)) as file:
-                torn = (number for number, entry in enumerate(entries)
-                        if _bytes_of(file, entry) is None)
-                del entries[next(torn, len(entries)):]
-        else:
-            entries = []
+    def recover(cls, segment: Segment, entries: list[Entry], seed: int, *, keep_rest: bool,
+                fsync: bool) -> "Tail | None":
+        """Open the tail that the last process left, and cut it behind its intact
+        `entries`. If there are none, remove the files and return None. With `keep_rest`
+        copy the files before bytes are cut: they may have messages."""
+        size = entries[-1].offset + entries[-1].length if entries else 0
+        if keep_rest and segment.path.stat().st_size > size:
+            _keep_copy(segment, fsync=fsync)
         if not entries:
             remove(segment)
             return None
         _upgrade(segment, entries, seed, fsync=fsync)
         tail = cls(segment, seed, fsync=fsync, entries=entries)
-        tail.size = entries[-1].offset + entries[-1].length
+        tail.size = size
         tail._data.truncate(tail.size)
         tail._index.truncate(len(entries) * _ENTRY_BYTES)
         if fsync:
@@ -355,6 +365,16 @@ class Tail:
     def _write(self, buffer: pa.Buffer) -> None:
         _write_all(self._data, buffer)
         self.size += len(memoryview(buffer))
+
+
+def _keep_copy(segment: Segment, *, fsync: bool) -> None:
+    """Copy a segment's files under names that no journal reads."""
+    for path in filter(Path.exists, (segment.path, segment.index_path)):
+        copy = path.with_name(f"{path.name}.{time.time_ns()}{_DAMAGED}")
+        with open(path, "rb") as source, open(copy, "xb") as target:
+            shutil.copyfileobj(source, target)
+            _to_disk(target, fsync)
+    sync_directory(segment.path.parent, fsync=fsync)
 
 
 def _upgrade(segment: Segment, entries: Sequence[Entry], seed: int, *, fsync: bool) -> None:

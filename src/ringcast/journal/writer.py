@@ -47,6 +47,7 @@ from ringcast.journal.segments import (
     Segment,
     Tail,
     identity,
+    intact_entries,
     list_segments,
     logged,
     remove,
@@ -316,12 +317,12 @@ class Journal:
             write_json(self.path / META, JournalMeta(FORMAT, VERSION, self.group, meta.recorder),
                        fsync=self._fsync)
         self._retired = (self.path / RETIRED).exists()
-        known = read_digest(self.path) or {}
+        known = read_digest(self.path)
         for folder in sorted(path for path in self.path.iterdir() if path.is_dir()):
             self._recover_folder(folder, known)
-        for sender in known:
+        for sender, extent in (known or {}).items():
             if sender not in self._logs:
-                raise _lost_messages(self.path / folder_name(sender), sender, known[sender].low)
+                raise _lost_messages(self.path / folder_name(sender), sender, extent.low)
         # The digest first: if there is a journal.json, there must be a digest.
         self._publish()
         recorder = self._recorder or (meta.recorder if meta is not None else "")
@@ -330,7 +331,7 @@ class Journal:
                        fsync=self._fsync)
             sync_directory(self.path.resolve().parent, fsync=self._fsync)
 
-    def _recover_folder(self, folder: Path, known: dict[str, Extent]) -> None:
+    def _recover_folder(self, folder: Path, known: dict[str, Extent] | None) -> None:
         owner = read_json(folder / SENDER, Owner,
                           remedy="restore it from another copy; it names the sender of this folder")
         segments = list_segments(folder)
@@ -343,7 +344,7 @@ class Journal:
             raise JournalError(f"{folder} holds messages of {owner.sender} under another name: "
                                "move this folder away.")
         tidy(folder)
-        extent = known.get(owner.sender)
+        extent = (known or {}).get(owner.sender)
         seed = identity(self.group, owner.sender)
         log = _Log(folder, seed, 1)
         purged = [segment for segment in segments if extent is not None
@@ -351,15 +352,20 @@ class Journal:
         for segment in purged:      # the digest was written, and then the last process died
             remove(segment)
             segments.remove(segment)
-        if segments and not segments[-1].sealed:
-            log.tail = Tail.recover(segments.pop(), seed, fsync=self._fsync)
+        tail = segments.pop() if segments and not segments[-1].sealed else None
+        entries = intact_entries(tail, seed) if tail is not None else []
         ranges = [(segment.first, segment.last) for segment in segments if segment.last is not None]
-        if log.tail is not None:
-            ranges.append((log.tail.segment.first, log.tail.entries[-1].last))
+        ranges += [(entries[0].first, entries[-1].last)] if entries else []
+        # Before anything is cut: this raises if durable messages are damaged.
+        if extent is not None:
+            log.durable = _confirmed(extent, ranges, folder, owner.sender)
+        elif ranges:
+            log.durable = _rebuilt(ranges)
+        if tail is not None:
+            log.tail = Tail.recover(tail, entries, seed, keep_rest=known is None,
+                                    fsync=self._fsync)
         if extent is None and not ranges:
             return
-        log.durable = (_rebuilt(ranges) if extent is None
-                       else _confirmed(extent, ranges, folder, owner.sender))
         log.appended = log.durable.high
         self._logs[owner.sender] = log
         tails = [log.tail.segment] if log.tail is not None else []
