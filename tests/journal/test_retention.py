@@ -64,6 +64,22 @@ def test_the_oldest_goes_until_the_journal_is_small_enough(path):
         assert Retention(keep_bytes=limit).enforce(journal) == 0
 
 
+def test_a_limit_by_size_below_one_segment_keeps_the_newest_messages(path):
+    with filled(path, [A], 4) as journal:
+        record(journal, A, 5, 5, at=5 * HOUR)
+        record(journal, B, 1, 1)
+        retention = Retention(keep_bytes=1)
+        assert retention.enforce(journal) > 0
+        assert kept(path) == {A: [5], B: [1]}   # the open segments
+        assert retention.enforce(journal) == 0
+
+
+def test_a_small_limit_by_size_makes_small_segments():
+    assert Retention().segment_bytes == Retention(keep_bytes=1 << 40).segment_bytes == 64 << 20
+    assert Retention(keep_bytes=40 << 20).segment_bytes == 5 << 20
+    assert Retention(keep_bytes=1).segment_bytes == 64 << 10
+
+
 def test_what_all_named_streams_have_committed_is_removed_whatever_others_need(path):
     with filled(path) as journal:
         retention = Retention(subscriptions=("one", "two"))

@@ -83,7 +83,8 @@ def record_command(
     place = typed(directory)
     retention = retention_of(keep_for, keep_bytes, keep_until_committed)
     name = name_for("recorder", name, trust)
-    with Journal(directory, group=group, recorder=name) as journal:
+    with Journal(directory, group=group, recorder=name,
+                 segment_bytes=retention.segment_bytes) as journal:
         def on_view(view: "View") -> None:
             close_when_alone(channel, view)
 

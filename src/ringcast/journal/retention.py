@@ -8,7 +8,8 @@ removed, even if the journal is larger than its limit. A stream that is not name
 nothing from being removed.
 
 The open segment of each sender stays, however old it is, until all of it may be
-removed.
+removed. A limit by size never removes it: a recorder seals small segments if that limit
+is small (`segment_bytes`).
 """
 
 import sys
@@ -21,7 +22,9 @@ from ringcast.errors import ConfigError
 from ringcast.journal.offsets import Offset
 from ringcast.journal.reader import JournalReader
 from ringcast.journal.subscriptions import subscription_name, subscriptions
-from ringcast.journal.writer import NS_PER_US, Journal
+from ringcast.journal.writer import NS_PER_US, SEGMENT_BYTES, Journal
+
+SEGMENT_BYTES_MIN = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,14 @@ class Retention:
         """Return whether there is nothing to enforce."""
         return self.keep_ns is None and self.keep_bytes is None and not self.subscriptions
 
+    @property
+    def segment_bytes(self) -> int:
+        """Return the size of segments for a journal that keeps `keep_bytes`: an eighth
+        of it, so that most of the limit is messages that stay."""
+        if self.keep_bytes is None:
+            return SEGMENT_BYTES
+        return min(SEGMENT_BYTES, max(SEGMENT_BYTES_MIN, self.keep_bytes // 8))
+
     def enforce(self, journal: Journal, *, now: int | None = None,
                 committed: Sequence[Offset] = ()) -> int:
         """Remove from `journal` what need not be kept at `now` (nanoseconds since 1970;
@@ -65,7 +76,7 @@ class Retention:
         for piece in pieces:
             is_due = self.keep_bytes is None and horizon is None
             is_due |= horizon is not None and piece.delivered_to * NS_PER_US < horizon
-            is_due |= self.keep_bytes is not None and total > self.keep_bytes
+            is_due |= self.keep_bytes is not None and total > self.keep_bytes and piece.sealed
             if not is_due or any(digest.get(piece.sender, 0) < piece.last for digest in digests):
                 continue
             if piece.first_of_sender or bounds.get(piece.sender, 0) == piece.before:
@@ -81,6 +92,7 @@ class _Piece(NamedTuple):
     first_of_sender: bool
     delivered_to: int       # microseconds; not earlier than that of the segment before it
     size: int
+    sealed: bool
 
 
 def _pieces(journal: JournalReader) -> tuple[int, list[_Piece]]:
@@ -94,10 +106,11 @@ def _pieces(journal: JournalReader) -> tuple[int, list[_Piece]]:
             # A segment whose index cannot be read is kept.
             newest = max((entry.delivered_to for entry in entries), default=sys.maxsize)
             if before is None:
-                before = _Piece(sender, segment.last, 0, True, newest, segment.size)
+                before = _Piece(sender, segment.last, 0, True, newest, segment.size,
+                                segment.sealed)
             else:
                 before = _Piece(sender, segment.last, before.last, False,
-                                max(newest, before.delivered_to), segment.size)
+                                max(newest, before.delivered_to), segment.size, segment.sealed)
             total += segment.size
             pieces.append(before)
     return total, sorted(pieces, key=lambda piece: piece.delivered_to)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FLUSH_BYTES = 4 << 20       # of appends that a sender has in memory; from there on they are flushed
+SEGMENT_BYTES = 64 << 20
 SEQNO_MAX = 2**63 - 1       # a bigint column
 FLAGS_MAX = 2**31 - 1       # an int column
 NS_PER_US = 1000
@@ -102,7 +103,7 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, group: str, recorder: str = "",
-                 segment_rows: int = 1_000_000, segment_bytes: int = 64 << 20,
+                 segment_rows: int = 1_000_000, segment_bytes: int = SEGMENT_BYTES,
                  fsync: bool = True) -> None:
         if segment_rows < 1 or segment_bytes < 1:
             raise ConfigError("segment_rows and segment_bytes are too small; they are at least 1")
