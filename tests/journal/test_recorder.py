@@ -238,6 +238,30 @@ def test_retention_that_fails_ends_the_recording_without_leaving_the_group(tmp_p
     assert channel.left is False
 
 
+def test_an_index_that_cannot_be_read_ends_the_recording_with_its_path(tmp_path):
+    channel = Waiting(Batch(Address("a", 1), 1, [b"1", b"2"]))
+    journal = Journal(tmp_path, group="g", segment_rows=1)
+    journal.append("old#0000000000000001", 1, [b"1"], view_id=1, sent_at=1, delivered_at=1)
+    journal.sync()
+    [index] = tmp_path.glob("old*/*.idx")
+    index.unlink()
+    index.mkdir()
+    with journal, pytest.raises(JournalError, match=rf"{index} cannot be read \(Is a directory"):
+        record(channel, journal, retention=Retention(keep_ns=1))
+    assert channel.left is False
+
+
+def test_any_error_of_retention_ends_the_recording(tmp_path, monkeypatch):
+    def failing(*_):
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(Retention, "enforce", failing)
+    channel = Waiting(Batch(Address("a", 1), 1, [b"1", b"2"]))
+    with Journal(tmp_path, group="g") as journal, pytest.raises(RuntimeError, match="of ours"):
+        record(channel, journal, retention=Retention(keep_ns=1))
+    assert channel.left is False
+
+
 # -------------------------------------------------------------------------------------- the command
 
 def command(path, port, *options, group="g", **settings):

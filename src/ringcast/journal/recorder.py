@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ringcast import Address, Batch, Channel, ConfigError, Digest, Flag, View
-from ringcast.errors import RingcastError
 from ringcast.journal.retention import Retention
 from ringcast.journal.writer import Journal
 
@@ -68,7 +67,7 @@ def _enforcing(retention: Retention | None, journal: Journal,
     if retention is None or retention.keeps_everything:
         yield lock
         return
-    errors: list[RingcastError] = []
+    errors: list[Exception] = []
 
     def enforce() -> None:
         try:
@@ -76,7 +75,7 @@ def _enforcing(retention: Retention | None, journal: Journal,
                 with lock:
                     retention.enforce(journal)
                 over.wait(RETENTION_INTERVAL_S)
-        except RingcastError as error:
+        except Exception as error:
             errors.append(error)
             channel.close(leave=False)
 

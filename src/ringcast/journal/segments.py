@@ -159,11 +159,14 @@ def identity(group: str, sender: str) -> int:
 
 def read_index(segment: Segment, seed: int) -> list[Entry]:
     """Return the entries before the first that is torn, damaged or inconsistent; none
-    if there is no index."""
+    if there is no index. Raises JournalError if the disk cannot give it."""
     try:
         raw = segment.index_path.read_bytes()
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise JournalError(f"{segment.index_path} cannot be read ({error.strerror}): check its "
+                           "permissions and the disk.") from error
     entries: list[Entry] = []
     expected = segment.first
     for fields in _unpack(raw, _ENTRY, seed) or _unpack(raw, _ENTRY_2, seed):
