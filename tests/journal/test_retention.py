@@ -1,6 +1,7 @@
 """Retention removes what limits and subscriptions allow, in whole segments. A purge
 that dies at any step leaves nothing wrong."""
 
+import fcntl
 import os
 import shutil
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from journals import A, B, C, crash, open_journal, record, seqnos
+from processes import PATIENCE, wait_for
 
 from ringcast.errors import ConfigError, JournalError
 from ringcast.journal.manifest import Extent
@@ -217,6 +219,29 @@ def test_readers_beside_a_purging_writer_get_each_message_or_an_error(path):
     thread.join()
     journal.close()
     assert errors == [] and seqnos(path, A) == []
+
+
+def test_two_writers_of_one_subscription_do_not_disturb_each_other(path, monkeypatch):
+    """The second writer begins while the first has a draft that it has not renamed."""
+    with filled(path, [A], 2):
+        second = threading.Thread(target=subscribe, args=(path, "s", {A: 2}))
+        locking = []
+
+        def noted(*arguments, real=fcntl.flock):
+            locking.append(threading.current_thread())
+            real(*arguments)
+
+        def disturbed(*arguments, real=os.replace):
+            if second.ident is None:
+                second.start()
+                wait_for(lambda: second in locking or not second.is_alive())
+            real(*arguments)
+
+        monkeypatch.setattr(fcntl, "flock", noted)
+        monkeypatch.setattr(os, "replace", disturbed)
+        subscribe(path, "s", {A: 1})
+        second.join(PATIENCE)
+        assert subscriptions(path)["s"].digest == {A: 2}
 
 
 def test_a_damaged_subscription_is_reported_by_name(path):

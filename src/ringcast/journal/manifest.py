@@ -9,6 +9,7 @@ A journal is a directory:
     retired                       exists if the recorder will not come back; readers of
                                   several journals do not wait for this one
     subscriptions/<name>.json     for each named stream what it has committed
+    subscriptions/lock            held (flock) while one of them is written
     <sender>/sender.json          the sender that this folder belongs to
     <sender>/segments.log         the segments, so that readers need not list them
                                   (see segment_log)
@@ -91,7 +92,7 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
 def write_json(path: Path, body: object, *, fsync: bool) -> None:
     """Replace the file in one step: a reader sees the old file or the new one, even
-    after a crash."""
+    after a crash. Only one may write it at a time: the draft has one name."""
     raw = msgspec.json.encode(body, order="sorted")
     draft = path.with_name(path.name + ".tmp")
     with open(draft, "wb") as file:

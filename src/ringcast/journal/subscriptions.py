@@ -6,6 +6,7 @@ each commit. Before its first commit a stream has committed nothing, and so rete
 removes nothing that waits for it.
 """
 
+import fcntl
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ import msgspec
 
 from ringcast.errors import ConfigError, JournalError
 from ringcast.journal.manifest import (
+    LOCK,
     SUBSCRIPTIONS,
     os_errors_as_journal_error,
     read_json,
@@ -46,8 +48,8 @@ def subscription_name(name: str) -> str:
 
 
 def subscribe(path: Path, name: str, digest: Mapping[str, int]) -> None:
-    """Write what the stream `name` has committed into every journal at `path`. Raises
-    JournalError if it cannot be written."""
+    """Write what the stream `name` has committed into every journal at `path`. Several
+    processes may do so at one time. Raises JournalError if it cannot be written."""
     found = Subscription(dict(digest), time.time_ns())
     for journal in journal_paths(local_path(path)):
         folder = journal / SUBSCRIPTIONS
@@ -55,7 +57,9 @@ def subscribe(path: Path, name: str, digest: Mapping[str, int]) -> None:
             if not folder.exists():
                 folder.mkdir(exist_ok=True)
                 sync_directory(journal, fsync=True)
-            write_json(folder / f"{subscription_name(name)}.json", found, fsync=True)
+            with open(folder / LOCK, "ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)    # writers share the name of the draft
+                write_json(folder / f"{subscription_name(name)}.json", found, fsync=True)
 
 
 def subscriptions(path: Path) -> dict[str, Subscription]:
