@@ -120,6 +120,27 @@ def test_a_stream_waits_at_a_gap_until_its_recorder_returns_or_is_retired(folder
         read(folder, A, strict=True)
 
 
+def test_a_recorder_that_retires_during_a_read_loses_nothing(folder, monkeypatch):
+    with open_journal(folder, "r1") as one, open_journal(folder, "r2") as two:
+        one.skip(A, 5)
+        record(one, A, 6, 9)
+        one.sync()
+        record(two, A, 1, 2)
+        two.sync()
+        journals = Journals(folder)
+
+        def digests(real=journals._extents):
+            found = real()
+            record(two, A, 3, 5)
+            two.retire()
+            return found
+
+        monkeypatch.setattr(journals, "_extents", digests)
+        assert journals.extents()[A] == Extent(1, 2, [], 1)
+        monkeypatch.undo()
+        assert journals.extents()[A] == Extent(1, 9, [], 1)
+
+
 def test_what_one_journal_has_purged_is_read_from_the_other_even_during_a_read(folder):
     with (open_journal(folder, "r1", segment_rows=2) as one,
           open_journal(folder, "r2", segment_rows=2) as two):

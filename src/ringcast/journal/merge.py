@@ -105,8 +105,9 @@ class Journals:
     def extents(self, behind: Mapping[str, int] | None = None) -> dict[str, Extent]:
         """Return the merged extent of every sender, for a reader that has read up to
         `behind`."""
-        known = self._extents()
+        # First: a recorder syncs its last messages, and then it is retired.
         retired = [(journal.path / RETIRED).exists() for journal in self.journals]
+        known = self._extents()
         found = {}
         for sender in sorted({sender for extents in known for sender in extents}):
             having = [number for number, extents in enumerate(known) if sender in extents]
