@@ -268,6 +268,25 @@ def test_impossible_options_raise_and_leave_no_trace(path, option, value):
     assert not path.exists()
 
 
+def test_a_journal_keeps_no_files_open_for_its_senders(path):
+    senders = [f"{number}#1" for number in range(9)]
+    with open_journal(path) as journal:
+        begun = len(os.listdir("/proc/self/fd"))
+        for sender in senders:
+            record(journal, sender, 1, 2)
+        assert len(os.listdir("/proc/self/fd")) == begun
+        journal.sync()
+        assert len(os.listdir("/proc/self/fd")) == begun
+        crash(journal)
+    with open_journal(path) as journal:
+        assert len(os.listdir("/proc/self/fd")) == begun
+        for sender in senders:
+            record(journal, sender, 3, 3)
+        journal.sync()
+        for sender in senders:
+            assert seqnos(path, sender) == [1, 2, 3]
+
+
 def test_another_group_is_refused(path):
     open_journal(path).close()
     with pytest.raises(JournalError, match="holds group 'g', not 'h'"):

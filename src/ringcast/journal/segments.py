@@ -274,6 +274,8 @@ class Tail:
 
     Appends collect in memory until `flush`, so that many small appends become one
     record batch. Nothing is durable, or visible to a reader, before `make_durable`.
+    Its data file is open from a write until that is durable, so that the system tells
+    us of a failed write. Otherwise no file is open: there may be many senders.
     """
 
     def __init__(self, segment: Segment, seed: int, *, fsync: bool,
@@ -286,16 +288,16 @@ class Tail:
         self._pending: list[Append] = []
         self.pending_bytes = 0
         self.size = 0
-        self._data = FileIO(segment.path, "ab")
-        self._index = FileIO(segment.index_path, "ab")
+        self._data: FileIO | None = None
 
     @classmethod
     def create(cls, segment: Segment, seed: int, *, group: str, sender: str, fsync: bool) -> "Tail":
         """Create an empty tail, and make its name durable."""
         tail = cls(segment, seed, fsync=fsync)
-        tail._data.truncate(0)
-        tail._index.truncate(0)
+        segment.path.write_bytes(b"")
+        segment.index_path.write_bytes(b"")
         tail._write(_schema_of(group, sender).serialize())
+        tail.close()
         sync_directory(segment.path.parent, fsync=fsync)
         segment_log.append(segment.path.parent, seed, logged(segment))
         return tail
@@ -315,11 +317,8 @@ class Tail:
         _upgrade(segment, entries, seed, fsync=fsync)
         tail = cls(segment, seed, fsync=fsync, entries=entries)
         tail.size = size
-        tail._data.truncate(tail.size)
-        tail._index.truncate(len(entries) * _ENTRY_BYTES)
-        if fsync:
-            os.fsync(tail._data)
-            os.fsync(tail._index)
+        _cut(segment.path, size, fsync)
+        _cut(segment.index_path, len(entries) * _ENTRY_BYTES, fsync)
         return tail
 
     @property
@@ -353,19 +352,25 @@ class Tail:
         """Make what was written durable, and then add it to the index."""
         if not self._written:
             return
+        assert self._data is not None
         if self._fsync:
             os.fdatasync(self._data)
-        _write_all(self._index, _pack(self._written, self._seed))
-        if self._fsync:
-            os.fdatasync(self._index)
+        self.close()
+        with _open_at(self.segment.index_path, len(self.entries) * _ENTRY_BYTES) as index:
+            _write_all(index, _pack(self._written, self._seed))
+            if self._fsync:
+                os.fdatasync(index)
         self.entries += self._written
         self._written.clear()
 
     def close(self) -> None:
-        self._data.close()
-        self._index.close()
+        if self._data is not None:
+            self._data.close()
+            self._data = None
 
     def _write(self, buffer: pa.Buffer) -> None:
+        if self._data is None:
+            self._data = _open_at(self.segment.path, self.size)
         _write_all(self._data, buffer)
         self.size += len(memoryview(buffer))
 
@@ -432,6 +437,19 @@ def _head_of(message: pa.Buffer) -> int:
 
 def _constant(value: int, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.int64()), count)
+
+
+def _open_at(path: Path, offset: int) -> FileIO:
+    """Open an existing file for writing from `offset` on."""
+    file = FileIO(path, "r+")
+    file.seek(offset)
+    return file
+
+
+def _cut(path: Path, size: int, fsync: bool) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(size)
+        _to_disk(file, fsync)
 
 
 def _write_all(file: FileIO, data: bytes | pa.Buffer) -> None:

@@ -204,9 +204,8 @@ class Journal:
                  if log.tail is not None and log.tail.dirty]
         if dirty:
             with self._writing():
-                for _, _, tail in dirty:
-                    tail.flush()
                 for _, log, tail in dirty:
+                    tail.flush()
                     tail.make_durable()
                     log.durable.high = log.appended
                 self._publish()
