@@ -286,3 +286,22 @@ def test_a_checkpoint_without_offsets_is_refused_with_the_reason(tmp_path, offse
         committed(checkpoint(tmp_path / "c", offsets, commits))
     with pytest.raises(JournalError, match="not the checkpoint of a streaming query"):
         committed(tmp_path)
+
+
+@pytest.mark.parametrize("raw, says", [
+    (b'v1\n{}\n{"%s":3}\xff' % A.encode(), "utf-8"),
+    (b'v1\n{}\n{"%s":-1}' % A.encode(), f"seqno -1 of {A}"),
+    (b'v1\n{}\n{"%s":%d}' % (A.encode(), 2**63), f"seqno {2**63} of {A}"),
+    (b'v1\n{}\n{"%s":%d}' % (A.encode(), 2**64), f"seqno {2**64} of {A}"),
+])
+def test_a_damaged_checkpoint_is_reported_by_name(tmp_path, raw, says):
+    path = checkpoint(tmp_path / "c", {0: ""}, {0: ""})
+    (path / "offsets" / "0").write_bytes(raw)
+    with pytest.raises(JournalError, match=rf"offsets/0 is damaged .*{says}.*restore it"):
+        committed(path)
+    (path / "offsets" / "0").write_text(f'v1\n{{}}\n{{"{A}":{2**63 - 1}}}')
+    assert committed(path) == {A: 2**63 - 1}
+    (path / "offsets" / "0").unlink()
+    (path / "offsets" / "0").mkdir()
+    with pytest.raises(JournalError, match=r"offsets/0 cannot be read \(Is a directory"):
+        committed(path)

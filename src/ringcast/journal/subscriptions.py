@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from ringcast.decoding import UNDECODABLE
 from ringcast.errors import ConfigError, JournalError
 from ringcast.journal.manifest import (
     LOCK,
@@ -26,6 +27,7 @@ from ringcast.journal.manifest import (
 )
 from ringcast.journal.merge import journal_paths
 from ringcast.journal.offsets import Offset, digest_of
+from ringcast.journal.reader import SEQNO_MAX
 from ringcast.paths import local_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -79,8 +81,8 @@ def committed(checkpoint: Path) -> Offset:
 
     Spark tells a source of a commit only when it plans the next batch, and never of the
     last commit; the checkpoint has it at once. Raises JournalError if this is not a
-    checkpoint, if nothing is committed yet, or if the query does not have exactly one
-    ringcast source.
+    checkpoint, if it is damaged, if nothing is committed yet, or if the query does not
+    have exactly one ringcast source.
     """
     checkpoint = local_path(checkpoint)
     try:
@@ -95,12 +97,27 @@ def committed(checkpoint: Path) -> Offset:
     if last is None:
         raise JournalError(f"The query of {checkpoint} has committed nothing yet: let it finish a "
                            "batch first.")
-    version, *lines = (checkpoint / "offsets" / str(last)).read_text().splitlines() or [""]
+    log = checkpoint / "offsets" / str(last)
+    try:
+        version, *lines = log.read_text("utf-8").splitlines() or [""]
+    except UnicodeDecodeError as error:
+        raise _damaged(log, str(error)) from error
+    except OSError as error:
+        raise JournalError(f"{log} cannot be read ({error.strerror}): check its permissions and "
+                           "the disk.") from error
     digests = list(_digests(lines[1:]))     # the first line is about the batch
     if version != "v1" or len(digests) != 1:
         raise JournalError(f"{checkpoint} has {len(digests)} offsets of ringcast sources in its "
                            f"log (format {version}): there must be exactly one, in format v1.")
+    for sender, seqno in digests[0].items():
+        if not 0 <= seqno <= SEQNO_MAX:
+            raise _damaged(log, f"seqno {seqno} of {sender} does not fit 63 bits")
     return digests[0]
+
+
+def _damaged(log: Path, why: str) -> JournalError:
+    return JournalError(f"{log} is damaged ({why}): restore it from another copy, or let the query "
+                        "commit another batch.")
 
 
 def _digests(lines: Sequence[str]) -> Iterator[Offset]:
@@ -109,7 +126,7 @@ def _digests(lines: Sequence[str]) -> Iterator[Offset]:
         try:
             digest = msgspec.convert(digest_of(msgspec.json.decode(line, type=dict[str, Any])),
                                      dict[str, int])
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             continue
         if all("#" in sender for sender in digest):
             yield digest
