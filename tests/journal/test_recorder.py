@@ -15,6 +15,7 @@ from ports import free_port
 from processes import PATIENCE, RINGCAST, wait_for
 
 from ringcast import Address, Batch, Channel, ConfigError, Digest, Flag, JournalError
+from ringcast.cli.record import record_command
 from ringcast.config import configure
 from ringcast.journal.recorder import record, resume_of
 from ringcast.journal.retention import Retention
@@ -432,6 +433,13 @@ def test_an_impossible_option_or_place_is_one_sentence_and_status_2(tmp_path, pr
     assert run.returncode == 2, run.stderr
     assert run.stderr.startswith("ringcast: ") and run.stderr.count("\n") == 1
     assert re.search(says, run.stderr), run.stderr
+
+
+@pytest.mark.parametrize("option", ["nonsense=1", "max_bytes=none", "ack_timeout=1"])
+def test_an_impossible_option_leaves_no_journal(tmp_path, option):
+    with pytest.raises(ConfigError, match=option.partition("=")[0]):
+        record_command(tmp_path / "j", "g", options=[option])
+    assert not (tmp_path / "j").exists()
 
 
 def test_all_messages_but_those_to_the_recorder_are_recorded_in_order(tmp_path, ended):

@@ -71,6 +71,7 @@ def record_command(
     """
     from ringcast import Channel, ClosedError
     from ringcast.cli.screen import spinner
+    from ringcast.config import configure
     from ringcast.journal.recorder import (
         close_soon,
         close_when_alone,
@@ -83,6 +84,8 @@ def record_command(
     place = typed(directory)
     retention = retention_of(keep_for, keep_bytes, keep_until_committed)
     name = name_for("recorder", name, trust)
+    chosen = settings(options) | {"oob_in_order": True}
+    configure(chosen, stack)    # an impossible option must not leave a journal behind
     with Journal(directory, group=group, recorder=name,
                  segment_bytes=retention.segment_bytes) as journal:
         def on_view(view: "View") -> None:
@@ -90,7 +93,7 @@ def record_command(
 
         channel = Channel(group, name=name, stack=stack, durable=True, resume=resume_of(journal),
                           on_view=on_view if stop_when_alone else None, secret=secret_file,
-                          trust=trust, **(settings(options) | {"oob_in_order": True}))
+                          trust=trust, **chosen)
         stopped_by: list[int] = []
         is_member = False
 
