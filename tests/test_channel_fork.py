@@ -1,6 +1,7 @@
 """A channel in another process than the one that opened it: its copy refuses
 everything, and the parent does not notice."""
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -8,9 +9,9 @@ import signal
 import threading
 
 import pytest
-from channels import PATIENCE, STACKS, Collector, joined, use_stack
+from channels import PATIENCE, STACKS, Collector, joined, new_group, use_stack
 
-from ringcast import Channel, ClosedError, RingcastError
+from ringcast import Channel, ClosedError, RingcastError, aio
 from ringcast.transport.tcp import handshaking
 from ringcast.transport.tcp.listening import open_socket
 
@@ -99,6 +100,30 @@ def test_a_forked_copy_raises_and_the_parent_goes_on(stack):
         assert (a.fault, b.fault) == (None, None)
         assert a.close() == 0
     assert b"child" not in collector.by_sender["A"]
+
+
+def test_a_forked_copy_for_asyncio_raises_the_same_error_in_a_loop_of_the_child():
+    async def outcome(call):
+        try:
+            return await call()
+        except ClosedError as error:
+            return str(error)
+
+    async def play():
+        async with aio.Channel(new_group(), name="A", stack="inproc") as channel:
+            await channel.receive(0)
+            calls = (lambda: channel.send(b"x"), lambda: channel.receive(0.1), channel.close)
+
+            def child():
+                asyncio.events._set_running_loop(None)
+                return [asyncio.run(outcome(call)) for call in calls]
+
+            said = in_a_fork(child)
+            assert all("of which this one is a fork" in each for each in said[:2]) and said[2] == 0
+            await channel.send(b"goes on")
+            assert (await channel.receive()).payload == b"goes on"
+
+    asyncio.run(play())
 
 
 def test_a_fork_may_come_while_another_thread_is_at_work(stack):

@@ -98,6 +98,8 @@ class Channel(AsyncSendPort):
         """Leave the group and close the channel; see ringcast.Channel.close. If it is
         cancelled, a thread of the channel goes on with it."""
         timeout, leave = arguments.timeout(timeout), arguments.boolean("leave", leave)
+        if self._channel._state.forked:
+            return 0                                # the parent closes it
         unacked = await self._run(self._channel._closing.steps(timeout, leave))
         if self._channel._state.closed:
             self._wakeups.detach()

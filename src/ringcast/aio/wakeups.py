@@ -59,6 +59,7 @@ class Wakeups:
 
     def attach(self) -> AbstractEventLoop:
         """Return the running loop, which watches the bell from now on."""
+        self._state.check_not_forked()          # the loop belongs to the parent
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
