@@ -15,6 +15,7 @@ from channels import new_group
 from ports import free_port
 from socketio.packet import DISCONNECT, Packet
 
+from ringcast import JoinTimeoutError
 from ringcast.aio import Channel
 from ringcast.contrib.socketio import RingcastManager
 
@@ -161,6 +162,15 @@ async def test_a_server_that_cannot_join_tries_more_and_more_rarely(monkeypatch,
     listening.cancel()
     assert "tries again in 0.01 s: capacity takes" in caplog.text
     assert caplog.text.count("tries again in 0.02 s: ") >= 3
+
+
+@runs
+async def test_who_could_not_join_closes_without_an_error():
+    manager = RingcastManager(new_group(), write_only=True, stack="inproc", min_members=2,
+                              join_timeout=10)
+    with pytest.raises(JoinTimeoutError):
+        await manager.connected()
+    assert await manager.close() == 0
 
 
 @runs

@@ -55,10 +55,15 @@ class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it ha
         return await asyncio.shield(self._connecting)   # others wait for it, too
 
     async def close(self, timeout: float | None = 5.0) -> int:
-        """Leave the group. Return how many events somebody has not got."""
+        """Leave the group. Return how many events somebody has not got; 0 if it never
+        joined."""
         self._is_closed = True
-        return await (await asyncio.shield(self._connecting)).close(timeout) if (
-            self._connecting) else 0
+        if self._connecting is None:
+            return 0
+        await asyncio.wait([self._connecting])
+        if self._connecting.cancelled() or self._connecting.exception():
+            return 0
+        return await self._connecting.result().close(timeout)
 
     async def _publish(self, data: dict[str, Any]) -> None:
         """Send to all other servers. This one has done its part already."""
