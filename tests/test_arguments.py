@@ -1,6 +1,7 @@
 """A caller's mistake raises at once, in one sentence that says what to do (decision
 24)."""
 
+import random
 import threading
 from contextlib import ExitStack
 
@@ -25,6 +26,7 @@ from ringcast.config import (
     configure,
 )
 from ringcast.errors import JoinTimeoutError
+from ringcast.protocols.faults import Discard
 from ringcast.stacks import build_stack, open_transport
 
 NAN, INF = float("nan"), float("inf")
@@ -90,6 +92,15 @@ def test_a_wrong_argument_of_a_channel_raises_at_once(case):
     with pytest.raises(error, match=sentence) as caught:
         Channel(**({"group": "arguments", "stack": "inproc"} | wrong))
     assert one_sentence(caught)
+
+
+def test_a_layer_belongs_to_one_channel():
+    layer = Discard(0, random.Random(1))
+    with pytest.raises(ConfigError, match="or one twice; make new layers for each channel"):
+        Channel("arguments", stack="inproc", faults=[layer, layer])
+    Channel("arguments", stack="inproc", faults=[layer]).close()
+    with pytest.raises(ConfigError, match="has a layer that another channel has"):
+        Channel("arguments", stack="inproc", faults=[layer])
 
 
 @pytest.mark.parametrize("wrong", [None, 5, [("A#0000000000000001", 1)], {1: 1},

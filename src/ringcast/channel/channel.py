@@ -215,6 +215,9 @@ class Channel(SendPort):
                               "on_skipped")
         resume = arguments.resume(resume, durable)
         faults = arguments.instances("faults", faults, Layer)
+        if any(hasattr(layer, "stack") for layer in faults) or len({*faults}) < len(faults):
+            raise ConfigError("faults has a layer that another channel has, or one twice; make new "
+                              "layers for each channel")
         succession, until = arguments.succession(succession), arguments.callback("until", until)
         incarnation = new_incarnation() if succession is None else succession.next_incarnation()
         self.address = Address(name, incarnation)
