@@ -44,6 +44,13 @@ def test_a_batch_that_is_committed_again_keeps_its_number_and_parts(outbox):
     assert len(os.listdir(outbox.parts)) == 1
 
 
+def test_a_version_below_one_that_waits_is_not_sent(outbox):
+    assert [put(outbox, "app x", version, [b"a"]) for version in (5, 4, 7, 6)] == [1, 1, 2, 2]
+    assert outbox.find("app x", 3) == 1 and outbox.find("app x", 6) == 2
+    assert outbox.find("app x", 8) is outbox.find("app y", 4) is None
+    assert len(os.listdir(outbox.parts)) == 2
+
+
 def test_a_write_without_a_query_is_a_new_batch_each_time(outbox):
     assert [put(outbox, None, 0, [b"a"]) for _ in range(3)] == [1, 2, 3]
 

@@ -44,6 +44,7 @@ VERSION = 2         # in version 1 all processes of a publisher were one incarna
 META, LOCK, LEDGER, STATUS = "outbox.json", "lock", "ledger.json", "status.json"
 NUMBERS = "batches.lock"                # the lock under which batches are given theirs
 PARTS, BATCHES = "parts", "batches"
+APPLICATION = "app "                    # the begin of `query` of an application's batch writes
 
 PAYLOADS = pa.schema([pa.field("payload", pa.binary(), nullable=False)])
 
@@ -301,12 +302,15 @@ class _Counted:
 
 def _number_in(pending: dict[int, Manifest], ledger: Ledger, query: str | None,
                batch: int) -> int | None:
+    """Return the number of a batch, as `find` does. An application may leave versions
+    out. So a later one of it, which will be sent, stands for an earlier one."""
     if query is None:
         return None
     if ledger.queries.get(query, -1) >= batch:
         return 0
-    return next((number for number, manifest in pending.items()
-                 if (manifest.query, manifest.batch) == (query, batch)), None)
+    return next((number for number, manifest in pending.items() if manifest.query == query
+                 and (manifest.batch == batch
+                      or (query.startswith(APPLICATION) and manifest.batch > batch))), None)
 
 
 def name_of(number: int) -> str:

@@ -45,7 +45,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from ringcast.errors import AckTimeoutError, ConfigError, MessageTooLargeError
-from ringcast.outbox.store import PAYLOADS, Outbox, OutboxMeta, OutboxPart
+from ringcast.outbox.store import APPLICATION, PAYLOADS, Outbox, OutboxMeta, OutboxPart
 from ringcast.spark.options import Options
 from ringcast.units import parse_duration, parse_size
 
@@ -199,7 +199,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(given, _BATCH_OPTIONS, schema, overwrite)
-        self.query = None if self.options.app_id is None else f"app {self.options.app_id}"
+        self.query = None if self.options.app_id is None else APPLICATION + self.options.app_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self.write_rows(self.query, self.options.version, iterator)
