@@ -4,6 +4,7 @@ import fcntl
 import os
 import threading
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -71,13 +72,18 @@ def test_many_writers_commit_at_once_and_each_batch_gets_one_number(outbox):
     assert len(os.listdir(outbox.parts)) == 6
 
 
+def check_locked(outbox):
+    """Check that somebody holds the lock under which batches are given numbers."""
+    with open(outbox.path / "batches.lock") as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def test_a_number_is_given_while_nobody_else_gives_one(outbox, monkeypatch):
     """Else the batch with that number could be sent, and its manifest be gone."""
     link, locks = os.link, []
 
     def is_locked(*names):
-        with open(outbox.path / "batches.lock") as lock, pytest.raises(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        check_locked(outbox)
         locks.append(names)
         link(*names)
 
@@ -205,3 +211,34 @@ def test_the_age_of_a_part_counts_from_the_commit_of_its_batch(outbox):
     os.utime(outbox.parts / part.name, (1, 1))
     outbox.commit("q", 0, [part])
     assert time.time() - os.path.getmtime(outbox.parts / part.name) < 60
+
+
+def test_no_part_is_swept_that_a_batch_names_meanwhile(outbox, monkeypatch):
+    """Sweep looks for batches and removes under one lock; commit finds its parts and
+    names them under the same. So one of them is first."""
+    kept, loose = (outbox.write_part(batches_of([b"x"]), 1 << 30) for _ in range(2))
+    for part in (kept, loose):
+        os.utime(outbox.parts / part.name, (1, 1))
+    locked = []
+
+    def under_lock(call):
+        def checked(self, *args, **options):
+            check_locked(outbox)
+            locked.append(call)
+            return call(self, *args, **options)
+        return checked
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "utime", under_lock(os.utime))
+        outbox.commit("q", 0, [kept])
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", under_lock(Path.unlink))
+        patched.setattr(Outbox, "pending", under_lock(Outbox.pending))
+        assert outbox.sweep(60) == 1
+    assert len(locked) == 3 and os.listdir(outbox.parts) == [kept.name]
+
+
+def test_parts_of_a_batch_stay_when_they_are_committed_again(outbox):
+    part = outbox.write_part(batches_of([b"x"]), 1 << 30)
+    assert [outbox.commit("q", 0, [part]) for _ in range(2)] == [1, 1]
+    assert stored(outbox, part) == [b"x"]

@@ -128,19 +128,21 @@ class OwnedOutbox(Outbox):
         (self.batches / name_of(number)).unlink(missing_ok=True)
         if manifest is not None:
             sync_directory(self.batches, fsync=True)
-            self.discard(manifest.parts)
+            for part in manifest.parts:
+                (self.parts / part.name).unlink(missing_ok=True)
 
     def sweep(self, older_than: float) -> int:
         """Remove the parts (and drafts) that no batch names and that were not written
         to for this number of seconds. Return how many they were."""
         before = time.time() - older_than
-        old = [path for place in (self.parts, self.batches) for path in place.iterdir()
-               if (place == self.parts or path.suffix == ".tmp") and _written_at(path) < before]
-        named = {part.name for manifest in self.pending()[0].values() for part in manifest.parts}
-        # A commit touches its parts before it names them, so ask for their age again.
-        unnamed = [path for path in old if path.name not in named and _written_at(path) < before]
-        for path in unnamed:
-            path.unlink(missing_ok=True)
+        # The lock: no batch comes into being meanwhile that names one of them.
+        with os_errors_as_outbox_error(self.path), self._numbering():
+            named = self._named()
+            unnamed = [path for place in (self.parts, self.batches) for path in place.iterdir()
+                       if (place == self.parts or path.suffix == ".tmp")
+                       and path.name not in named and _written_at(path) < before]
+            for path in unnamed:
+                path.unlink(missing_ok=True)
         return len(unnamed)
 
     def release(self) -> None:

@@ -6,7 +6,8 @@
     status.json               what the publisher does; a write that times out reports it
     parts/<unique>.arrow      the payloads of one task, an Arrow IPC stream
     batches/<number>.json     the manifest of a batch: its parts in order of sending
-    batches.lock              held (flock) while a batch is given a number
+    batches.lock              held (flock) while a batch is given a number, or old parts
+                              are removed
 
 A batch exists as soon as its manifest exists. A part that no manifest names belongs to
 nothing (to a failed attempt, or to a task that ended too late) and is removed after a
@@ -197,9 +198,14 @@ class Outbox:
             yield from reader
 
     def discard(self, parts: Iterable[OutboxPart]) -> None:
-        """Remove parts that no batch needs."""
-        for part in parts:
-            (self.parts / part.name).unlink(missing_ok=True)
+        """Remove those of the parts that no batch names."""
+        if names := {part.name for part in parts}:
+            for name in names - self._named():
+                (self.parts / name).unlink(missing_ok=True)
+
+    def _named(self) -> set[str]:
+        """Return the names of the parts that batches have."""
+        return {part.name for manifest in self.pending()[0].values() for part in manifest.parts}
 
     # -------------------------------------------------------------------------- batches
 
@@ -233,17 +239,12 @@ class Outbox:
     def commit(self, query: str | None, batch: int, parts: list[OutboxPart]) -> int:
         """Create the batch, and return its number. If it exists already, discard the
         parts, and return the number of the batch; 0 if it is finished."""
-        for part in parts:
-            try:
-                os.utime(self.parts / part.name)    # keeps OwnedOutbox.sweep from removing it
-            except OSError as error:
-                raise damaged(self.parts / part.name, "it is gone; perhaps it was older than the "
-                              "publisher's --keep-parts") from error
         draft = self.batches / f"{secrets.token_hex(16)}.tmp"
         with os_errors_as_outbox_error(self.path):
             write_json(draft, Manifest(query, batch, parts), fsync=True)
             try:
-                with self._numbering():
+                with self._numbering():             # OwnedOutbox.sweep removes no part meanwhile
+                    self._touch(parts)
                     while True:
                         pending, ledger = self.pending()
                         number = _number_in(pending, ledger, query, batch)
@@ -259,9 +260,19 @@ class Outbox:
                 draft.unlink(missing_ok=True)
                 sync_directory(self.batches, fsync=True)
 
+    def _touch(self, parts: list[OutboxPart]) -> None:
+        """Let the age of the parts begin now. Raise OutboxError if one is gone."""
+        for part in parts:
+            try:
+                os.utime(self.parts / part.name)
+            except OSError as error:
+                raise damaged(self.parts / part.name, "it is gone; perhaps it was older than the "
+                              "publisher's --keep-parts") from error
+
     @contextmanager
     def _numbering(self) -> Iterator[None]:
-        """Hold the lock under which a batch is given a number."""
+        """Hold the lock under which a batch is given a number, and old parts are
+        removed."""
         path = self.path / NUMBERS
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

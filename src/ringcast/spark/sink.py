@@ -162,11 +162,8 @@ class _Writer:
     def abort_batch(self, messages: list[WriterCommitMessage | None]) -> None:
         """Discard the parts of a batch that failed, unless it was committed already.
         The publisher removes the parts of tasks that end later."""
-        written = [message for message in messages if isinstance(message, Written)]
-        committed = {part.name for manifest in self.outbox.pending()[0].values()
-                     for part in manifest.parts} if written else set()
-        self.outbox.discard(message.part for message in written if message.part is not None
-                            and message.part.name not in committed)
+        self.outbox.discard(message.part for message in messages
+                            if isinstance(message, Written) and message.part is not None)
 
     # -------------------------------------------------------------------------- waiting
 
