@@ -157,6 +157,18 @@ def test_another_version_is_refused_with_its_number(outbox):
         outbox.meta()
 
 
+@pytest.mark.parametrize(("name", "read"), [
+    ("outbox.json", Outbox.meta), ("ledger.json", Outbox.ledger), ("status.json", Outbox.status),
+    (f"batches/{name_of(1)}", Outbox.pending)])
+@pytest.mark.parametrize("damage", ["bytes", "cannot be read"])
+def test_a_damaged_file_is_an_error_of_the_outbox(outbox, name, read, damage):
+    path = outbox.path / name
+    path.unlink(missing_ok=True)
+    path.write_bytes(b"x") if damage == "bytes" else path.mkdir()
+    with pytest.raises(OutboxError, match=f"{path} (is damaged|cannot be read)"):
+        read(outbox)
+
+
 @pytest.mark.parametrize(("name", "number"), [(name_of(7), 7), ("7.json", None), ("x.json", None),
                                               (name_of(7) + ".tmp", None)])
 def test_the_name_of_a_batch_has_its_number(name, number):

@@ -29,14 +29,14 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 import pyarrow as pa
 from isal.isal_zlib import crc32
 
 from ringcast.config import MAX_DATAGRAM
-from ringcast.errors import OutboxError
+from ringcast.errors import JournalError, OutboxError
 from ringcast.journal.manifest import NO_ROOM, read_json, sync_directory, write_json
 from ringcast.paths import local_path
 
@@ -46,6 +46,8 @@ META, LOCK, LEDGER, STATUS = "outbox.json", "lock", "ledger.json", "status.json"
 NUMBERS = "batches.lock"                # the lock under which batches are given theirs
 PARTS, BATCHES = "parts", "batches"
 APPLICATION = "app "                    # the begin of `query` of an application's batch writes
+
+T = TypeVar("T")
 
 PAYLOADS = pa.schema([pa.field("payload", pa.binary(), nullable=False)])
 
@@ -116,7 +118,7 @@ class Outbox:
     def meta(self) -> OutboxMeta | None:
         """Return the contents of outbox.json; None before the first publisher wrote
         it."""
-        meta = read_json(self.path / META, OutboxMeta, remedy="restore it from another copy")
+        meta = _read(self.path / META, OutboxMeta, "restore it from another copy")
         if meta is not None and (meta.format, meta.version) != (FORMAT, VERSION):
             raise OutboxError(f"{self.path} is a {meta.format} of version {meta.version}, this "
                               f"ringcast reads {FORMAT} {VERSION}: publish what is in it with the "
@@ -125,13 +127,12 @@ class Outbox:
 
     def ledger(self) -> Ledger | None:
         """Return the ledger; None before the first publisher wrote it."""
-        return read_json(self.path / LEDGER, Ledger, remedy="restore it from another copy; without "
-                         "it nobody knows what was sent")
+        return _read(self.path / LEDGER, Ledger, "restore it from another copy; without it nobody "
+                     "knows what was sent")
 
     def status(self) -> Status | None:
         """Return the last status of a publisher; None if there was none."""
-        return read_json(self.path / STATUS, Status,
-                         remedy="delete it; the publisher writes it anew")
+        return _read(self.path / STATUS, Status, "delete it; the publisher writes it anew")
 
     def is_served(self) -> bool:
         """Return whether a publisher runs, by trying its lock. (A publisher that starts
@@ -212,8 +213,8 @@ class Outbox:
     def manifest(self, number: int) -> Manifest | None:
         """Return the batch with this number; None if it is not there yet, or not any
         more."""
-        remedy = "restore it from another copy; no later batch can be sent before"
-        return read_json(self.batches / name_of(number), Manifest, remedy=remedy)
+        return _read(self.batches / name_of(number), Manifest, "restore it from another copy; no "
+                     "later batch can be sent before")
 
     def pending(self) -> tuple[dict[int, Manifest], Ledger]:
         """Return the batches that not all members have acknowledged, by number; and the
@@ -309,6 +310,15 @@ class _Counted:
 
     def close(self) -> None:
         self.closed = True
+
+
+def _read(path: Path, kind: type[T], remedy: str) -> T | None:
+    """Return the body of a JSON file; None if there is no such file. Raises
+    OutboxError, with `remedy`, if it is damaged."""
+    try:
+        return read_json(path, kind, remedy=remedy)
+    except JournalError as error:
+        raise OutboxError(str(error)) from error
 
 
 def _number_in(pending: dict[int, Manifest], ledger: Ledger, query: str | None,
