@@ -10,13 +10,22 @@ import pyarrow as pa
 import pytest
 from journals import column
 from outboxes import GROUP, batches_of, put
+from pyspark.sql.types import BinaryType, StructField, StructType
 
-from ringcast import ConfigError, MessageTooLargeError, OutboxError
+from ringcast import AckTimeoutError, ConfigError, MessageTooLargeError, OutboxError
 from ringcast.config import configure
 from ringcast.journal.manifest import write_json
 from ringcast.outbox.owned import OwnedOutbox
-from ringcast.outbox.store import META, PAYLOADS, Outbox, OutboxMeta, name_of, number_of
-from ringcast.spark.sink import WriteOptions, payloads
+from ringcast.outbox.store import (
+    META,
+    PAYLOADS,
+    Outbox,
+    OutboxMeta,
+    Status,
+    name_of,
+    number_of,
+)
+from ringcast.spark.sink import BatchWriter, WriteOptions, payloads
 
 
 @pytest.fixture
@@ -254,3 +263,22 @@ def test_parts_of_a_batch_stay_when_they_are_committed_again(outbox):
     part = outbox.write_part(batches_of([b"x"]), 1 << 30)
     assert [outbox.commit("q", 0, [part]) for _ in range(2)] == [1, 1]
     assert stored(outbox, part) == [b"x"]
+
+
+def test_a_batch_that_fills_the_outbox_by_itself_fails_at_once(outbox):
+    """Nothing of it is sent before its commit, so its tasks would wait for each
+    other."""
+    outbox.write_status(Status("is publishing"))
+    payload = StructType([StructField("payload", BinaryType())])
+    first, second = (BatchWriter({"path": str(outbox.path), "maxOutboxBytes": "2k",
+                                  "ackTimeout": "1ms"}, payload, False) for _ in range(2))
+    rows = batch_of([b"x" * 1500])
+    parts = [first.write(iter([rows])).part for _ in range(2)]
+    with pytest.raises(OutboxError, match="batch is larger than the 2048 bytes") as failed:
+        first.write(iter([rows]))
+    assert not isinstance(failed.value, AckTimeoutError)
+    # Another write has room when that one is over.
+    with pytest.raises(AckTimeoutError, match="is full"):
+        second.write(iter([rows]))
+    outbox.discard(parts)
+    assert second.write(iter([rows])).part.rows == 1

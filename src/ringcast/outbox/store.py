@@ -4,7 +4,8 @@
     lock                      held (flock) by the one publisher
     ledger.json               how far the publisher has got; it alone writes this file
     status.json               what the publisher does; a write that times out reports it
-    parts/<unique>.arrow      the payloads of one task, an Arrow IPC stream
+    parts/<unique>.arrow      the payloads of one task, an Arrow IPC stream; the names of
+                              those of one write of the sink have the same begin
     batches/<number>.json     the manifest of a batch: its parts in order of sending
     batches.lock              held (flock) while a batch is given a number, or old parts
                               are removed
@@ -149,17 +150,19 @@ class Outbox:
             os.close(fd)
         return False
 
-    def nbytes(self) -> int:
-        """Return the bytes of all parts, named by a manifest or not."""
+    def nbytes(self, label: str = "") -> int:
+        """Return the bytes of all parts with this label, named by a manifest or not."""
         with os_errors_as_outbox_error(self.path), os.scandir(self.parts) as entries:
-            return sum(size_of(entry) for entry in entries)
+            return sum(size_of(entry) for entry in entries if entry.name.startswith(label))
 
     # ---------------------------------------------------------------------------- parts
 
-    def write_part(self, batches: Iterable[pa.RecordBatch], limit: int) -> OutboxPart:
-        """Store batches of PAYLOADS durably. If they take more than `limit` bytes,
-        raise OutboxError and leave nothing behind."""
-        path = self.parts / f"{secrets.token_hex(16)}.arrow"
+    def write_part(self, batches: Iterable[pa.RecordBatch], limit: int,
+                   label: str = "") -> OutboxPart:
+        """Store batches of PAYLOADS durably; the name of their part begins with
+        `label`. If they take more than `limit` bytes, raise OutboxError and leave
+        nothing behind."""
+        path = self.parts / f"{label}{secrets.token_hex(16)}.arrow"
         draft = path.with_name(path.name + ".tmp")
         rows = 0
         try:

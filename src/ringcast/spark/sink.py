@@ -16,8 +16,9 @@ The one column is `payload`: binary, or string, which is sent as UTF-8. The opti
   for room, and that a commit waits for the acks. After it the write fails, with a
   sentence that says who is missing. A whole number with a unit: us, ms, s, m, h or d.
 - `maxOutboxBytes` (default `1g`): the size of the outbox from which tasks wait for
-  room, so that a dead group does not fill the disk; and the largest size of one
-  partition. Bytes, or a whole number with a unit: k, m, g or t (powers of 1024).
+  room, so that a dead group does not fill the disk. A whole batch must fit: nothing of
+  it is sent before its commit, so a larger one fails. Bytes, or a whole number with a
+  unit: k, m, g or t (powers of 1024).
 - `txnAppId` and `txnVersion` (batch writes; both or neither): a write is not sent again
   if its version is not above the last version that this application wrote.
 
@@ -29,6 +30,7 @@ the checkpoint) and its number: its tasks write nothing, and the commit only wai
 batch write without txnAppId is sent each time it is written.
 """
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -44,7 +46,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from ringcast.errors import AckTimeoutError, ConfigError, MessageTooLargeError
+from ringcast.errors import AckTimeoutError, ConfigError, MessageTooLargeError, OutboxError
 from ringcast.outbox.store import APPLICATION, PAYLOADS, Outbox, OutboxMeta, OutboxPart
 from ringcast.spark.options import Options
 from ringcast.units import parse_duration, parse_size
@@ -109,6 +111,7 @@ class _Writer:
             raise ConfigError("What was sent to a group cannot be taken back: write with "
                               'mode("append"), or outputMode("append").')
         self.outbox = Outbox(self.options.path)
+        self.id = secrets.token_hex(8)                  # the tasks get a copy of this writer
 
     # ---------------------------------------------------------------------- in a worker
 
@@ -121,15 +124,25 @@ class _Writer:
             for _ in batches:                           # Spark expects that all rows are read
                 pass
             return Written(query, None, replayed=True)
-        limit = self.options.max_outbox_bytes
-        self._await(lambda: self.outbox.nbytes() < limit,
+        limit, label = self.options.max_outbox_bytes, f"{self.id}-{batch}-"
+        self._await(lambda: self._has_room(label),
                     f"The outbox {self.options.path} is full (maxOutboxBytes={limit}), and got "
                     "no room")
         columns = (payloads(batch, meta) for batch in batches if batch.num_rows)
         first = next(columns, None)
         if first is None:
             return Written(query, None)
-        return Written(query, self.outbox.write_part(chain([first], columns), limit))
+        return Written(query, self.outbox.write_part(chain([first], columns), limit, label))
+
+    def _has_room(self, label: str) -> bool:
+        """Return whether a task may write. Raise OutboxError if the other parts of its
+        batch leave no room: they stay until the batch is sent, which has to be whole
+        first."""
+        limit = self.options.max_outbox_bytes
+        if self.outbox.nbytes(label) >= limit:
+            raise OutboxError(f"This batch is larger than the {limit} bytes that the outbox may "
+                              "have: make batches smaller, or raise maxOutboxBytes.")
+        return self.outbox.nbytes() < limit
 
     def _await_publisher(self) -> OutboxMeta:
         self._await(lambda: self.outbox.is_served() and self.outbox.ledger() is not None,
