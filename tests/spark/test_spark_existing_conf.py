@@ -1,10 +1,12 @@
 """Spark's own settings win: they are read where spark-submit reads them. No Java runs
-here, but for the last test."""
+here, but for the tests that are marked."""
 
 import pytest
+from processes import ringcast
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from ringcast import ConfigError
 from ringcast.cli import main
 from ringcast.spark.existing_conf import existing_conf
 
@@ -50,6 +52,23 @@ def test_another_file_replaces_the_usual_one(untold, monkeypatch, tmp_path):
     monkeypatch.setenv("MASTER", "spark://variable:7077")
     (untold / "spark-defaults.conf").unlink()
     assert existing_conf() == {"spark.master": "spark://variable:7077"}
+
+
+def test_arguments_that_are_quoted_wrongly_are_an_error(untold, monkeypatch):
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--name it's pyspark-shell")
+    with pytest.raises(ConfigError, match="PYSPARK_SUBMIT_ARGS .*mend its quotes"):
+        existing_conf()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("master", "reason"), [
+    ("foo", "JAVA_GATEWAY_EXITED"), ("spark://host:x", "Invalid master URL: spark://host:x")])
+def test_a_master_with_which_spark_does_not_start_is_one_sentence_and_status_2(master, reason):
+    run = ringcast("simulate", "--spark", "--seeds", "1", "--master", master)
+    said = run.stderr.splitlines()[-1]
+    assert run.returncode == 2 and "Traceback" not in run.stderr
+    assert said.startswith("ringcast: Spark does not start: ") and reason in said
+    assert said.endswith("; check --master and --conf.")
 
 
 @pytest.mark.parametrize(("words", "says"), [

@@ -10,12 +10,15 @@ import re
 import shlex
 from pathlib import Path
 
+from ringcast.errors import ConfigError
+
 _LINE = re.compile(r"\s*([^#!\s=:][^\s=:]*)(?:\s*[\s=:]\s*(.*?))?\s*")
 
 
 def existing_conf() -> dict[str, str]:
     """Return the settings that Spark was given, by key; those of a running session
-    include its own."""
+    include its own. Raises ConfigError if the arguments of spark-submit are quoted
+    wrongly."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -25,7 +28,12 @@ def existing_conf() -> dict[str, str]:
     if "PYSPARK_GATEWAY_PORT" in os.environ:    # spark-submit runs us, and its Java has read all
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
-    given, file = _read_arguments(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+    try:
+        words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    except ValueError as error:
+        raise ConfigError(f"PYSPARK_SUBMIT_ARGS is no list of arguments ({error}): mend its "
+                          "quotes.") from error
+    given, file = _read_arguments(words)
     master = {"spark.master": os.environ["MASTER"]} if "MASTER" in os.environ else {}
     return master | _read_file(file or _defaults_file()) | given
 

@@ -71,13 +71,29 @@ def session(app_name: str = "ringcast", *, master: str | None = None,
     Spark; `defaults` are for settings that are nowhere else. If a session runs, return
     it, with the settings of `conf` that can change at run time. Sets JAVA_HOME for this
     process, and PYSPARK_PYTHON (workers run this interpreter) unless Spark has another
-    one. Raises RingcastError if there is no Java of version 17 or later, or no pyspark.
+    one. Raises RingcastError if there is no Java of version 17 or later, or no pyspark,
+    or if Spark does not start with this configuration.
     """
     try:
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
     except ImportError as error:
         raise RingcastError('Spark is not installed: run pip install "ringcast[spark]".') from error
+    try:
+        return _started(app_name, master, conf, defaults)
+    except (PySparkException, Py4JError) as error:
+        first, _, rest = str(error).partition("\n")
+        reason = rest.splitlines()[0][2:] if rest.startswith(": ") else first  # ": ", Java's text
+        raise RingcastError(f"Spark does not start: {reason.rstrip('.')}; check --master and "
+                            "--conf.") from error
+
+
+def _started(app_name: str, master: str | None, conf: Mapping[str, str] | None,
+             defaults: Mapping[str, str]) -> "SparkSession":
+    """Start Spark, or take what runs. Return the session, as `session` does."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     existing = existing_conf()
     wanted = ({"spark.master": master} if master else {}) | dict(conf or {})
     known = {"spark.master": MASTER} | existing | wanted
