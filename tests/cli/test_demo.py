@@ -214,7 +214,11 @@ def test_the_demo_runs_over_connections_without_retransmission(tmp_path):
     (["--messages", "400000"], "--messages"),
     (["--frobnicate"], "--frobnicate"),
     (["--keep", "."], "name a new directory"),
+    (["--keep", "/proc/no/kept"], "--keep /proc/no/kept: No such file"),
     (["--json", "no/such/folder"], "--json no/such/folder: No such file"),
+    (["--report", "no/such/folder"], "--report no/such/folder: No such file"),
+    (["--report", "."], "--report .: Is a directory"),
+    (["--json", "demo.json", "--keep", "."], "name a new directory"),
     (["--set", "prot=1"], "did you mean 'port'"),
 ])
 def test_an_impossible_option_has_status_2(tmp_path, options, says):

@@ -10,6 +10,7 @@ from typing import Any
 
 import ringcast
 from ringcast import ConfigError
+from ringcast.paths import typed
 
 
 def about() -> dict[str, Any]:
@@ -23,14 +24,17 @@ def cores_available() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def check_writable(target: str) -> None:
-    """Raise ConfigError if the file for the figures cannot be written: call it before
-    the measurement."""
+def check_writable(target: str | Path, flag: str = "--json") -> None:
+    """Raise ConfigError if the file for what is measured cannot be written: call it
+    before the measurement. It leaves no new file."""
     try:
         if target != "-":
+            is_new = not os.path.lexists(target)
             Path(target).open("a").close()
+            if is_new:
+                Path(target).unlink()
     except OSError as error:
-        raise ConfigError(f"--json {target}: {error.strerror}") from None
+        raise ConfigError(f"{flag} {typed(target)}: {error.strerror}") from None
 
 
 def write_json(target: str, document: dict[str, Any]) -> None:

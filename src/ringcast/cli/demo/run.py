@@ -25,6 +25,7 @@ from ringcast.cli.interrupts import held_back, let_end_java, stopping
 from ringcast.cli.options import check_loss, typed
 from ringcast.cli.screen import console, page, show_table
 from ringcast.config import configure
+from ringcast.errors import ConfigError
 from ringcast.trust import Folder
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def run(publishers: int, messages: int, loss: float | None, stack: str, seed: in
     plan.channel(plan.recorder).close(0)        # raises now if the settings are impossible
     if json_file:
         check_writable(json_file)
+    check_writable(to, "--report")
     out = page(to_error=json_file == "-")
     began = time.monotonic()
     with workplace(keep) as directory:
@@ -88,10 +90,13 @@ def workplace(keep: Path | None) -> Iterator[Path]:
     """Make the directory of the demo: `keep`, which must be new, or a temporary one,
     which is removed at the end."""
     if keep is not None:
-        if keep.exists():
+        try:
+            keep.mkdir(parents=True)
+        except FileExistsError:
             raise typer.BadParameter(f"{typed(keep)} exists already; name a new directory",
-                                     param_hint="--keep")
-        keep.mkdir(parents=True)
+                                     param_hint="--keep") from None
+        except OSError as error:
+            raise ConfigError(f"--keep {typed(keep)}: {error.strerror}") from None
         yield keep
         return
     directory = Path(tempfile.mkdtemp(prefix="ringcast-demo-"))
