@@ -25,6 +25,7 @@ from ringcast import Channel, ConfigError, OutboxError
 from ringcast.config import configure
 from ringcast.journal.recorder import record
 from ringcast.outbox.owned import OwnedOutbox
+from ringcast.outbox.publisher import Publisher, channel_factory
 from ringcast.outbox.store import BATCHES, PARTS, Outbox, name_of
 from ringcast.spark import Journal, JournalReader
 
@@ -233,6 +234,13 @@ def test_a_publisher_that_is_excluded_while_it_runs_comes_back_and_repeats_nothi
         wait_for(lambda: publishing.publisher.channel is not before)
         wait_for(lambda: outbox.is_finished(number))
         assert member.got == payloads
+
+
+def test_a_publisher_that_expects_itself_is_refused(tmp_path):
+    config, join = channel_factory(GROUP, name="spark", stack="nakack2-tcp")
+    with (OwnedOutbox(tmp_path / "o", GROUP, config) as held,
+          pytest.raises(ConfigError, match="'spark' is the publisher itself")):
+        Publisher(held, "spark", join, threading.Event(), expect=["r", "spark"])
 
 
 def test_a_second_publisher_of_an_outbox_is_refused(tmp_path):

@@ -25,6 +25,7 @@ from ringcast import (
     AnswerTimeoutError,
     Channel,
     ClosedError,
+    ConfigError,
     Options,
     OutboxError,
     RingcastError,
@@ -74,16 +75,20 @@ class Publisher:
     `join` opens a channel for a succession, with an `until` (deliver=False, not
     connected yet). `expect` are the names of members that must have every row: nothing
     is sent before they are there, and no row is finished without their acks. Without
-    any, at least one other member must take the rows. `keep_parts` is in seconds, see
-    OwnedOutbox.sweep. `on_progress` is called after each write of the ledger, with the
-    number of rows that were acknowledged in this run. Set `stop`, from any other thread
-    than that of run(), to end run(): it waits a moment for the acks of what was sent.
+    any, at least one other member must take the rows. Raises ConfigError if `name`
+    itself is expected. `keep_parts` is in seconds, see OwnedOutbox.sweep. `on_progress`
+    is called after each write of the ledger, with the number of rows that were
+    acknowledged in this run. Set `stop`, from any other thread than that of run(), to
+    end run(): it waits a moment for the acks of what was sent.
     (A signal handler that sets an Event may wait for ever for what it interrupted.)
     """
 
     def __init__(self, outbox: OwnedOutbox, name: str, join: Join, stop: threading.Event, *,
                  expect: Sequence[str] = (), keep_parts: float = KEEP_PARTS,
                  on_progress: Callable[[int], object] | None = None) -> None:
+        if name in expect:
+            raise ConfigError(f"{name!r} is the publisher itself, which takes no rows: expect the "
+                              "members that must have them, such as recorders.")
         self.outbox, self.ledger = outbox, outbox.own_ledger
         self.name, self.expect = name, expect
         self.channel: Channel | None = None     # the present one
