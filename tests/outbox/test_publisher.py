@@ -304,6 +304,23 @@ def test_a_part_that_is_not_what_was_written_is_reported_and_not_sent(tmp_path, 
     assert "has stopped" in Outbox(tmp_path / "o").status().state
 
 
+def test_a_publisher_says_why_it_stopped_even_if_it_cannot_write_that(tmp_path, monkeypatch):
+    config, join = channel_factory(GROUP, name="spark", stack="nakack2-tcp", max_bundle_size=2000)
+    with OwnedOutbox(tmp_path / "o", GROUP, config) as held:
+        held.own_ledger.bundle = 1000
+        publisher = Publisher(held, "spark", join, threading.Event())
+        write = held.write_status
+
+        def fill_up(status):
+            write(status)
+            (held.path / "status.json.tmp").mkdir()         # the next one cannot be written
+
+        monkeypatch.setattr(held, "write_status", fill_up)
+        with pytest.raises(OutboxError, match="pass the same to both"):
+            publisher.run()
+        assert held.status().state == "is joining the group"
+
+
 def test_a_manifest_that_is_damaged_is_reported_and_nothing_behind_it_is_sent(tmp_path):
     with OwnedOutbox(tmp_path / "o", GROUP, configure({}, "nakack2-tcp")) as held:
         for batch in range(3):

@@ -19,6 +19,7 @@ the acks, writes the ledger, and only then removes finished batches.
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Unpack
 
 from ringcast import (
@@ -107,7 +108,8 @@ class Publisher:
             while not self._stop.is_set():
                 self._run_once()
         except BaseException as error:
-            self._set_status(Status(f"has stopped: {error or type(error).__name__}"))
+            with suppress(Exception):                   # the first error says more
+                self._set_status(Status(f"has stopped: {error or type(error).__name__}"))
             raise
         self._set_status(Status("was stopped"))
 
