@@ -31,3 +31,19 @@ def test_in_knows_addresses_and_names_and_a_loop_goes_over_the_members():
 ])
 def test_the_log_and_monitor_tell_a_view_in_words(view, words):
     assert told(view) == words
+
+
+@pytest.mark.parametrize("incarnation", [1, 0xabcdef0123456789, 2**64 - 1])
+@pytest.mark.parametrize("name", ["a", "a#b", "ä b"])
+def test_the_text_of_an_address_is_read_back(name, incarnation):
+    address = Address(name, incarnation)
+    assert Address.parse(str(address)) == address
+
+
+@pytest.mark.parametrize("text", [
+    "a", "a#", "#0000000000000001", "a#1", "a#00000000000000001", "a#10000000000000000",
+    "a#0x00000000000012", "a#+000000000000012", "a#1_2_3_4_5_6_7_89", "a#            1_2 ",
+    "a#ABCDEF0123456789", "a#0000000000000000", "a#000000000000000g", "a#٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠١"])
+def test_a_text_that_no_address_has_is_refused(text):
+    with pytest.raises(ValueError, match="is not a member address"):
+        Address.parse(text)

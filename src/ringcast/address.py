@@ -7,6 +7,7 @@ incarnation.
 """
 
 import secrets
+from contextlib import suppress
 
 import msgspec
 
@@ -42,11 +43,13 @@ class Address(msgspec.Struct, frozen=True, order=True, array_like=True):
     @classmethod
     def parse(cls, text: str) -> "Address":
         """Return the address whose str() is `text`; ValueError if there is none."""
-        name, mark, digits = text.rpartition("#")
-        if not name or not mark or len(digits) != 16:
-            raise ValueError(f"{text!r} is not a member address; it should look like "
-                             "name#0123456789abcdef")
-        return cls(name, int(digits, 16))
+        name, _, digits = text.rpartition("#")
+        with suppress(ValueError):
+            found = cls(name, int(digits, 16))
+            if name and len(digits) == 16 and found.incarnation > EVERYONE and str(found) == text:
+                return found
+        raise ValueError(f"{text!r} is not a member address; it should look like "
+                         "name#0123456789abcdef")
 
 
 def new_incarnation() -> int:
