@@ -108,6 +108,9 @@ KEPT_SETTINGS = [
     # process to which it had promised the first one could read what they said.
     (Settings(stack="mcast-tcp", durable=1, late=2, crashes=4, partitions=3, exclusions=2,
               leaves=1, threads=0, sealed=True, options={"partition": "primary"}), 980244),
+    # A stream that ended in the middle of a large message for a member that kept it for
+    # others went on for this member without the begin.
+    (Settings(partitions=2, exclusions=3, durable=3, mtu=1500), 990144),
     # What was next in order was let in however much was held.
     (Settings(members=3, observers=1, large=3, messages=100, crashes=2, unicast=0), 5008),
     # The first primary view was at its coordinator alone. Others without a view had
