@@ -21,7 +21,7 @@ from channels.exceptions import ChannelFull
 from channels.worker import Worker
 from django.conf import settings
 
-from ringcast import Address, Batch, ConfigError, Flag
+from ringcast import Address, Batch, ConfigError, Flag, MessageTooLargeError
 from ringcast.contrib.django_channels import RingcastChannelLayer
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, encode
@@ -435,6 +435,26 @@ async def test_a_job_for_which_nobody_waits_any_more_goes_back_to_where_it_was_h
             assert not held[1]
             await asyncio.sleep(0.001)
         assert await asyncio.gather(worker.receive("jobs"), giver.send("jobs", {"number": 3}))
+
+
+@runs
+async def test_messages_larger_than_a_datagram_come_to_groups_channels_and_workers():
+    """Also a job that comes to a process where nobody waits any more."""
+    async with site(2) as (one, two):
+        channel, large = await two.new_channel(), {"type": "x", "data": bytes(200_000)}
+        await two.group_add("g", channel)
+        await one.group_send("g", large)
+        await one.send(channel, large)
+        assert await some(two, channel, 2) == [large, large]
+        receiving = asyncio.create_task(two.receive("jobs"))
+        await asyncio.sleep(0.1)
+        receiving.cancel()
+        await asyncio.wait([receiving])
+        await one.send("jobs", large)
+        assert await asyncio.wait_for(one.receive("jobs"), 10) == large
+        assert two._home._thread.is_alive()
+        with pytest.raises(MessageTooLargeError):
+            await one.group_send("g", {"type": "x", "data": bytes(17 << 20)})
 
 
 @runs

@@ -79,4 +79,8 @@ class Home:
         living = asyncio.create_task(self._live(channel))
         await asyncio.sleep(0)                  # it has begun when others hear of the channel
         connecting.set_result(channel)
-        await living
+        try:
+            await living
+        except Exception:
+            await channel.close(0)              # nobody takes what comes any more
+            raise

@@ -5,7 +5,7 @@ import asyncio
 from collections import defaultdict
 from contextlib import suppress
 
-from ringcast import ClosedError, NotMemberError
+from ringcast import ClosedError, MessageTooLargeError, NotMemberError
 from ringcast.aio import Channel
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, decode, encode
@@ -49,14 +49,17 @@ class Site:
                 self.work.on_view(view.members)
 
     def try_tell(self, note: Note, home: int | None = None) -> bool:
-        """Send a note to all processes, or to one, if there is room now. Nothing is to
-        be sent to one that is gone. Any thread may call this."""
+        """Send a note to all processes, or to one, if there is room now and it fits a
+        datagram. Nothing is to be sent to one that is gone. Any thread may call
+        this."""
         try:
             dest = None if home is None else next(
                 member for member in self._channel.view.members if member.incarnation == home)
             return self._channel.try_send(encode(note), dest)
         except (NotMemberError, StopIteration):
             return True
+        except MessageTooLargeError:            # tell() sends it in fragments, or refuses it
+            return False
 
     async def tell(self, note: Note, home: int | None = None) -> None:
         """Send a note to all processes, or to one, as soon as there is room."""

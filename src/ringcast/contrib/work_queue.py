@@ -18,7 +18,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from ringcast import Address, Batch, ClosedError, Flag, NotMemberError
+from ringcast import Address, Batch, ClosedError, Flag, MessageTooLargeError, NotMemberError
 from ringcast.aio import Channel
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, decode, encode
@@ -102,7 +102,7 @@ class WorkQueue:
         it has come back to us."""
         if not note.to and holder != self._channel.address:
             note.to = holder.incarnation
-            with suppress(NotMemberError, ClosedError):
+            with suppress(NotMemberError, ClosedError, MessageTooLargeError):
                 if self._channel.try_send(encode(note), holder):
                     return
         self._hold(note)
