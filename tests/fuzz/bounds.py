@@ -183,7 +183,7 @@ def check_connections(member: Honest, now: int) -> None:
     assert len(unicast.leaving) <= most_leaving
     closed = unicast.closed
     assert len(closed) <= CONFIG.max_closed_connections
-    assert sum(memory.size(each.stream) for each in closed.streams.values()) <= (
+    assert sum(each.nbytes for each in closed.streams.values()) <= (
         memory.MOST_WINDOWS * CONFIG.max_bytes)
     assert closed.streams.keys() == {peer for peer, entry in closed.entries.items()
                                      if entry.stream is not None}

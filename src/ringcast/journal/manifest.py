@@ -112,8 +112,7 @@ def read_json(path: Path, kind: type[T], *, remedy: str) -> T | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise JournalError(f"{path} cannot be read ({error.strerror}): check its permissions and "
-                           "the disk.") from error
+        raise unreadable(path, error) from error
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)
         body = bytes(envelope.body)
@@ -122,6 +121,12 @@ def read_json(path: Path, kind: type[T], *, remedy: str) -> T | None:
         return msgspec.json.decode(body, type=kind)
     except (ValueError, *UNDECODABLE) as error:
         raise JournalError(f"{path} is damaged ({error}): {remedy}.") from error
+
+
+def unreadable(path: Path, error: OSError) -> JournalError:
+    """Make the error for a file that the system does not give."""
+    return JournalError(f"{path} cannot be read ({error.strerror}): check its permissions and "
+                        "the disk.")
 
 
 def read_meta(path: Path) -> JournalMeta | None:

@@ -39,7 +39,7 @@ from isal.isal_zlib import crc32
 
 from ringcast.errors import JournalError
 from ringcast.journal import segment_log
-from ringcast.journal.manifest import sync_directory
+from ringcast.journal.manifest import sync_directory, unreadable
 from ringcast.journal.segment_log import Logged
 
 TIME = pa.timestamp("us", tz="UTC")     # as Spark has times, so that reading converts nothing
@@ -165,8 +165,7 @@ def read_index(segment: Segment, seed: int) -> list[Entry]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise JournalError(f"{segment.index_path} cannot be read ({error.strerror}): check its "
-                           "permissions and the disk.") from error
+        raise unreadable(segment.index_path, error) from error
     entries: list[Entry] = []
     expected = segment.first
     for fields in _unpack(raw, _ENTRY, seed) or _unpack(raw, _ENTRY_2, seed):

@@ -23,6 +23,7 @@ from ringcast.journal.manifest import (
     os_errors_as_journal_error,
     read_json,
     sync_directory,
+    unreadable,
     write_json,
 )
 from ringcast.journal.merge import journal_paths
@@ -103,8 +104,7 @@ def committed(checkpoint: Path) -> Offset:
     except UnicodeDecodeError as error:
         raise _damaged(log, str(error)) from error
     except OSError as error:
-        raise JournalError(f"{log} cannot be read ({error.strerror}): check its permissions and "
-                           "the disk.") from error
+        raise unreadable(log, error) from error
     digests = list(_digests(lines[1:]))     # the first line is about the batch
     if version != "v1" or len(digests) != 1:
         raise JournalError(f"{checkpoint} has {len(digests)} offsets of ringcast sources in its "

@@ -40,6 +40,16 @@ class Closed(msgspec.Struct):
         """Return whether this is the connection, and new messages of it may come."""
         return self.conn_id == conn_id and not self.by_sender
 
+    @property
+    def nbytes(self) -> int:
+        """Return how many bytes its stream keeps."""
+        if self.stream is None:
+            return 0
+        reassembly = self.stream.reassembly
+        parts = 0 if reassembly is None else reassembly.ordered.size + reassembly.oob.size
+        nbytes: int = self.stream.ring.nbytes
+        return nbytes + parts
+
 
 class ClosedConnections:
     """The latest closed connection of each sender, of `most` senders at most. Their
@@ -58,15 +68,10 @@ class ClosedConnections:
         self.entries[sender] = closed
         if closed.stream is not None:
             self.streams[sender] = closed
+            while sum(each.nbytes for each in self.streams.values()) > self.max_bytes:
+                self.streams.popitem(last=False)[1].stream = None
         while len(self.entries) > self.most:
             self.forget(next(iter(self.entries)))
-        sizes = [size(each.stream) for each in self.streams.values() if each.stream is not None]
-        excess = sum(sizes) - self.max_bytes
-        for each in sizes:
-            if excess <= 0:
-                break
-            self.streams.popitem(last=False)[1].stream = None
-            excess -= each
 
     def get(self, sender: int) -> Closed | None:
         return self.entries.get(sender)
@@ -74,14 +79,6 @@ class ClosedConnections:
     def forget(self, sender: int) -> None:
         self.entries.pop(sender, None)
         self.streams.pop(sender, None)
-
-
-def size(stream: Stream) -> int:
-    """Return how many bytes a stream keeps."""
-    reassembly = stream.reassembly
-    parts = 0 if reassembly is None else reassembly.ordered.size + reassembly.oob.size
-    nbytes: int = stream.ring.nbytes
-    return nbytes + parts
 
 
 class EarlyPackets:
