@@ -1,6 +1,7 @@
 """receive(), iterators that end by themselves, the descriptor for selectors, and
 try_send()."""
 
+import gc
 import os
 import select
 import threading
@@ -393,6 +394,23 @@ def test_a_bell_has_one_descriptor_which_goes_with_it():
     bell.silence()
     bell.silence()
     assert not select.select([bell], [], [], 0)[0]
+
+
+def test_a_bell_that_a_collector_took_rings_in_vain():
+    """The channel that it was the bell of closes then, in a thread, and rings."""
+    rung = []
+
+    class Dropped:
+        def __init__(self, bell):
+            self.bell, self.itself = bell, self
+
+        def __del__(self):
+            self.bell.ring()
+            rung.append(self.bell)
+
+    Dropped(Bell())
+    gc.collect()
+    assert rung
 
 
 # -------------------------------------------------------------------------------------- try_send
