@@ -21,7 +21,7 @@ from channels.exceptions import ChannelFull
 from channels.worker import Worker
 from django.conf import settings
 
-from ringcast import Address, Batch, ConfigError, Flag, MessageTooLargeError
+from ringcast import Address, Batch, ClosedError, ConfigError, Flag, MessageTooLargeError
 from ringcast.contrib.django_channels import RingcastChannelLayer
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, encode
@@ -206,7 +206,7 @@ async def test_a_consumer_that_is_busy_for_long_stays_in_its_groups():
         for number in range(20):
             await layer.group_send("news", {"number": number})
             await asyncio.sleep(0.002)
-        layer._boxes._expiry = 60
+        layer._site.boxes._expiry = 60
         await layer.group_send("news", {"number": 20})
         while (await layer.receive(channel))["number"] < 20:
             pass
@@ -269,9 +269,9 @@ async def test_a_receiver_that_was_woken_and_cancelled_wakes_the_next_one():
     async with site(1) as (layer,):
         channel = await layer.new_channel()
         first, second = (asyncio.create_task(layer.receive(channel)) for _ in range(2))
-        while layer._boxes.num_waiting(channel) < 2:
+        while layer._site.boxes.num_waiting(channel) < 2:
             await asyncio.sleep(0)
-        layer._boxes.put(channel, b"\x80")              # it wakes the first one
+        layer._site.boxes.put(channel, b"\x80")              # it wakes the first one
         first.cancel()
         assert await second == {} and first.cancelled()
 
@@ -410,7 +410,7 @@ async def test_each_job_goes_to_one_worker_wherever_it_runs():
 async def test_a_job_that_comes_when_its_receiver_was_cancelled_goes_to_another_one():
     async with site(3) as (giver, one, two):
         receiving = asyncio.create_task(one.receive("jobs"))
-        while not giver._site.work._wants["jobs"]:
+        while not giver._site.work._wants.of("jobs"):
             await asyncio.sleep(0.001)
         receiving.cancel()
         await asyncio.wait([receiving])
@@ -424,14 +424,14 @@ async def test_a_job_for_which_nobody_waits_any_more_goes_back_to_where_it_was_h
     first one. Held by the worker, the second would be lost with it."""
     async with site(2) as (giver, worker):
         receiving = asyncio.create_task(worker.receive("jobs"))
-        while not (wants := giver._site.work._wants["jobs"]):
+        while not (wants := giver._site.work._wants.of("jobs")):
             await asyncio.sleep(0.001)
         (member, (_, number)), = wants.items()
         wants[member] = 2, number
         for job in (1, 2):
             await giver.send("jobs", {"number": job})
         assert await receiving == {"number": 1}
-        while not (held := [layer._held.take("jobs") for layer in (giver, worker)])[0]:
+        while not (held := [layer._site.held.take("jobs") for layer in (giver, worker)])[0]:
             assert not held[1]
             await asyncio.sleep(0.001)
         assert await asyncio.gather(worker.receive("jobs"), giver.send("jobs", {"number": 3}))
@@ -455,6 +455,20 @@ async def test_messages_larger_than_a_datagram_come_to_groups_channels_and_worke
         assert two._home._thread.is_alive()
         with pytest.raises(MessageTooLargeError):
             await one.group_send("g", {"type": "x", "data": bytes(17 << 20)})
+        with pytest.raises(MessageTooLargeError):
+            await one.send("jobs", {"type": "x", "data": bytes(17 << 20)})
+
+
+@runs
+async def test_a_job_of_a_group_whose_name_is_too_long_for_it_keeps_no_worker_waiting(caplog):
+    async with site(1, max_message_size=1000) as (layer,):
+        worker = 90 * "w"
+        await layer.group_add("g", worker)
+        receiving = asyncio.create_task(layer.receive(worker))
+        await layer.group_send("g", {"data": bytes(960)})
+        await layer.group_send("g", {"data": b"small"})
+        assert await receiving == {"data": b"small"}
+    assert "a message to its group is too large for it" in caplog.text
 
 
 @runs
@@ -473,7 +487,7 @@ async def test_senders_that_are_cancelled_while_there_is_no_room_lose_no_job():
     """The process of the worker stands still, and has room for a few jobs."""
     async with site(2, max_bytes=4096) as (giver, worker):
         receiving = [asyncio.create_task(worker.receive("jobs")) for _ in range(20)]
-        while [count for count, _ in giver._site.work._wants["jobs"].values()] != [20]:
+        while [count for count, _ in giver._site.work._wants.of("jobs").values()] != [20]:
             await asyncio.sleep(0.001)
         worker._home.call_soon((go_on := threading.Event()).wait)
         sending = [asyncio.create_task(giver.send("jobs", {"number": number, "text": 1000 * "x"}))
@@ -485,3 +499,67 @@ async def test_senders_that_are_cancelled_while_there_is_no_room_lose_no_job():
         go_on.set()
         jobs = await asyncio.wait_for(asyncio.gather(*receiving), 30)
     assert sorted(job["number"] for job in jobs) == list(range(20))
+
+
+# ------------------------------------------------------------- processes that do not go on
+
+@runs
+async def test_who_receives_goes_on_when_the_channel_has_closed_by_itself(caplog):
+    """A worker joins again. To the channels of its clients nobody can send any more:
+    they are told, so that the clients come again."""
+    ends = []
+    async with (site(1, group="ending") as (web,),
+                site(1, group="ending", until=lambda view: ends and ends.pop()) as (worker,)):
+        before, client = await worker._home.channel(), await worker.new_channel()
+        jobs, news = (asyncio.create_task(worker.receive(name)) for name in ("jobs", client))
+        while not web._site.work._wants.of("jobs"):
+            await asyncio.sleep(0.001)
+        ends.append(True)
+        async with site(1, group="ending"):             # its view is the last one of the worker
+            with pytest.raises(ClosedError, match="ask new_channel"):
+                await news
+            await web.send("jobs", {"number": 1})
+            assert await jobs == {"number": 1}
+    assert before._channel._state.closed
+    assert "this process is out of it, and joins it again" in caplog.text
+
+
+@runs
+async def test_a_job_that_came_to_a_receiver_that_is_cancelled_goes_to_another_one():
+    """It comes while the loop of the receiver is busy."""
+    async with site(3) as (giver, one, two):
+        receiving = asyncio.create_task(one.receive("jobs"))
+        while not giver._site.work._wants.of("jobs"):
+            await asyncio.sleep(0.001)
+        await giver.send("jobs", {"number": 1})
+        while one._site.boxes.num_waiting("jobs"):
+            time.sleep(0.001)
+        receiving.cancel()
+        await asyncio.wait([receiving])
+        assert await asyncio.wait_for(two.receive("jobs"), 10) == {"number": 1}
+
+
+@runs
+async def test_who_closes_while_it_joins_does_not_wait_for_others():
+    layer = RingcastChannelLayer("alone", stack="inproc", min_members=2)
+    sending = asyncio.create_task(layer.group_send("news", {}))
+    await asyncio.sleep(0.1)
+    await layer.close()
+    with pytest.raises(ClosedError):
+        await sending
+
+
+def test_a_child_has_none_of_the_messages_of_its_parent():
+    """Else a job would be done by each of them."""
+    layer = RingcastChannelLayer(f"forks-{next(numbers)}", stack="inproc")
+    async_to_sync(layer.send)("jobs", {"number": 1})
+    child = os.fork()
+    if child == 0:
+        try:
+            async_to_sync(layer.send)("jobs", {"number": 2})
+            os._exit(async_to_sync(layer.receive)("jobs")["number"])
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert async_to_sync(layer.receive)("jobs") == {"number": 1}
+    async_to_sync(layer.close)()

@@ -142,7 +142,7 @@ async def test_a_server_whose_channel_closes_by_itself_joins_again(monkeypatch, 
         before = await two.manager.connected()
         before._channel._halt("its disk is full")
         again = await two.manager.connected()
-        assert again is not before
+        assert again is not before and before._channel._state.closed
         while len((await one.manager.connected()).view) < 2:
             await asyncio.sleep(0.001)
         await one.emit("news", 1)

@@ -3,6 +3,7 @@
 import asyncio
 
 from ringcast import Address
+from ringcast.config import configure
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, decode
 from ringcast.contrib.unread import Unread
@@ -16,6 +17,7 @@ class Full:
 
     def __init__(self):
         self.address, self.room, self.sent = ME, asyncio.Event(), []
+        self.config = configure({})
 
     async def send(self, payload, dest=None, **flags):
         await self.room.wait()

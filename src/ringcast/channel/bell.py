@@ -38,7 +38,7 @@ class Bell:
 
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):                # else there was none to have
-            # A collector may take a channel whose bell this is, and call this first. The
-            # thread that closes the channel then rings in vain.
+            # A collector may take a channel whose bell this is, and call this first.
+            # The thread that closes the channel then rings in vain.
             self._rings = True
             os.close(self._descriptor)

@@ -15,19 +15,18 @@ thread with a loop of its own, and what comes waits in mailboxes.
 
 import asyncio
 import secrets
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from channels.exceptions import ChannelFull
 from channels.layers import BaseChannelLayer
 
-from ringcast import Batch
+from ringcast import Batch, ClosedError
 from ringcast.aio import Channel
-from ringcast.contrib.home import Home
-from ringcast.contrib.mailboxes import Mailboxes
+from ringcast.contrib.home import Home, call_after_fork
 from ringcast.contrib.notes import Note, encode
 from ringcast.contrib.site import Site, home_of
-from ringcast.contrib.unread import Unread
 
 decode = msgspec.msgpack.Decoder(dict[str, Any]).decode     # nothing is pickled
 
@@ -44,11 +43,16 @@ class RingcastChannelLayer(BaseChannelLayer):   # type: ignore[misc]     # it ha
                  channel_capacity: dict[str, int] | None = None, group_expiry: float = 86_400,
                  **options: Any) -> None:
         super().__init__(expiry, capacity, self.compile_capacities(channel_capacity or {}))
-        unread = Unread(group_expiry)
-        self._boxes, self._held = (Mailboxes(self.get_capacity, expiry, unread) for _ in range(2))
-        self._site = Site(self._boxes, self._held, unread)
-        self._home = Home(lambda: Channel(group, on_undelivered=self._undelivered, **options),
-                          self._site.live)
+        self._open = lambda: Channel(group, on_undelivered=self._undelivered, **options)
+        self._group_expiry = group_expiry
+        self.begin()
+        call_after_fork(self.begin)
+
+    def begin(self) -> None:
+        """Begin with nothing: at first, and in a child after a fork, since what waited
+        is the parent's."""
+        self._site = Site(self.get_capacity, self.expiry, self._group_expiry)
+        self._home = Home(self._open, self._site.live, self._site.boxes.wake_all)
 
     async def new_channel(self, prefix: str = "specific") -> str:
         """Return the name of a new channel of this process."""
@@ -62,21 +66,35 @@ class RingcastChannelLayer(BaseChannelLayer):   # type: ignore[misc]     # it ha
         here, note = await self._here(), Note("send", channel, message=encode(message))
         if "!" in channel and home_of(channel) != here:
             await self._tell(note, home_of(channel))
-        elif not (self._boxes if "!" in channel else self._held).put(channel, note.message):
+            return
+        self._site.check_size(note)
+        if not (self._site.boxes if "!" in channel else self._site.held).put(channel, note.message):
             raise ChannelFull(channel)
-        elif "!" not in channel:        # whoever cancels us has not cancelled that
+        if "!" not in channel:        # whoever cancels us has not cancelled that
             self._home.call_soon(self._site.work.serve_soon, channel)
 
     async def receive(self, channel: str) -> dict[str, Any]:
-        """Return the next message of a channel. Whoever cancels it loses nothing."""
+        """Return the next message of a channel. Whoever cancels it loses nothing.
+        Raises ClosedError if nothing can come any more: the name is of another process,
+        or of this one before it joined the group again."""
         self.require_valid_channel_name(channel)
-        await self._here()
-        while (message := self._boxes.take(channel)) is None:
-            with self._boxes.waiting(channel) as waiter:
-                if "!" not in channel:
-                    await self._home.run(self._site.work.want(channel))
-                await waiter
+        try:
+            while (message := self._site.boxes.take(channel)) is None:
+                with self._site.boxes.waiting(channel) as waiter:
+                    await self._ask_for(channel)
+                    await waiter
+        except asyncio.CancelledError:
+            if "!" not in channel:
+                self._home.call_soon(self._site.work.give_away, channel)
+            raise
         return decode(message)
+
+    async def _ask_for(self, channel: str) -> None:
+        await self._here()
+        self._site.check_is_here(channel)
+        if "!" not in channel:
+            with suppress(ClosedError):         # then we are woken, and join again
+                await self._home.run(self._site.work.want(channel))
 
     async def group_add(self, group: str, channel: str) -> None:
         """Add a channel to a group. One without a "!" is in it while this process
@@ -110,7 +128,8 @@ class RingcastChannelLayer(BaseChannelLayer):   # type: ignore[misc]     # it ha
         await self._tell(Note("flush", to=here))
 
     async def close(self) -> None:
-        """Leave the group. The next call joins it again."""
+        """Leave the group. The next call joins it again, and the names of clients are
+        new then."""
         await asyncio.to_thread(self._home.stop)
 
     async def _tell(self, note: Note, home: int | None = None) -> None:

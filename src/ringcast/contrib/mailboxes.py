@@ -7,36 +7,12 @@ task that is cancelled has taken nothing, and the message goes to the next one.
 import asyncio
 import threading
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from ringcast.contrib.box import Box, Waiter, wake
 from ringcast.contrib.unread import Unread
-
-Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
-
-
-class Box:
-    """One mailbox: messages with the time at which they expire, and who waits."""
-
-    def __init__(self) -> None:
-        self.messages: deque[tuple[float, bytes]] = deque()
-        self.waiters: deque[Waiter] = deque()
-
-    def expire(self, now: float) -> bool:
-        """Drop what has waited too long. Return whether there was any."""
-        before = len(self.messages)
-        while self.messages and self.messages[0][0] < now:
-            self.messages.popleft()
-        return len(self.messages) < before
-
-    def next_waiters(self) -> Iterator[Waiter]:
-        """Yield a task that is to be woken, if there is a message. It waits no more."""
-        while self.messages and self.waiters:
-            loop, waiter = self.waiters.popleft()
-            if not loop.is_closed():
-                yield loop, waiter
-                return
 
 
 class Mailboxes:
@@ -101,6 +77,12 @@ class Mailboxes:
                 woken = list(box.next_waiters())
             wake(woken)                 # it may have been cancelled: then it is another's turn
 
+    def wake_all(self) -> None:
+        """Wake whoever waits, although there may be no message."""
+        with self._lock:
+            woken = [waiter for box in self._boxes.values() for waiter in box.waiters]
+        wake(woken)
+
     def num_waiting(self, name: str) -> int:
         """Return how many tasks wait for a message."""
         with self._lock:
@@ -128,21 +110,3 @@ class Mailboxes:
                     self._unread.add(name, now)
                 if not box.messages and not box.waiters:
                     del self._boxes[name]
-
-
-def wake(woken: Iterable[Waiter]) -> None:
-    """Wake tasks. Each loop is interrupted once, since each time costs a change of
-    threads."""
-    of_loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for loop, waiter in woken:
-        of_loops.setdefault(loop, []).append(waiter)
-    for loop, waiters in of_loops.items():
-        with suppress(RuntimeError):                    # it has just been closed
-            loop.call_soon_threadsafe(end_waiting, waiters)
-
-
-def end_waiting(waiters: Iterable[asyncio.Future[None]]) -> None:
-    """Let tasks go on, if they still wait."""
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)

@@ -3,6 +3,7 @@ tells the others, and what comes from them."""
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 
 from ringcast import ClosedError, MessageTooLargeError, NotMemberError
@@ -13,6 +14,7 @@ from ringcast.contrib.unread import Unread
 from ringcast.contrib.work_queue import WorkQueue
 from ringcast.decoding import UNDECODABLE
 from ringcast.logs import log
+from ringcast.protocols.frag import check_size
 
 
 class Site:
@@ -22,15 +24,18 @@ class Site:
     Threads: only the one of the channel's loop, but for try_tell().
     """
 
-    def __init__(self, boxes: Mailboxes, held: Mailboxes, unread: Unread) -> None:
-        self._boxes, self._held, self._unread = boxes, held, unread
+    def __init__(self, capacity: Callable[[str], int], expiry: float, patience: float) -> None:
+        self._unread = Unread(patience)
+        self.boxes, self.held = (Mailboxes(capacity, expiry, self._unread) for _ in range(2))
         self._groups: defaultdict[str, set[str]] = defaultdict(set)
-        self.work = WorkQueue(held, boxes)
+        self.work = WorkQueue(self.held, self.boxes)
         self._channel: Channel
 
     async def live(self, channel: Channel) -> None:
         """Take what comes, until the channel is closed."""
         self._channel = channel
+        for group in list(self._groups):        # to names of before nobody can send
+            self._discard(group, {name for name in self._groups[group] if "!" in name})
         self.work.begin(channel)
         following = asyncio.create_task(self._follow_views(channel))
         async for message in channel:
@@ -68,6 +73,19 @@ class Site:
             with suppress(NotMemberError):
                 await self._channel.send(encode(note), None if home is None else members[home])
 
+    def check_size(self, note: Note) -> None:
+        """Raise MessageTooLargeError if a note cannot be sent. Any thread may call
+        this."""
+        check_size(encode(note), self._channel.config.max_message_size)
+
+    def check_is_here(self, channel: str) -> None:
+        """Raise ClosedError if nothing can come to a channel here. Any thread may call
+        this."""
+        if "!" in channel and home_of(channel) != self._channel.address.incarnation:
+            raise ClosedError(f"nothing comes to {channel} here: it is of another process, or of "
+                              "this one before it joined the group again; ask new_channel() for a "
+                              "name")
+
     async def change(self, note: Note) -> None:
         """Change what is here, as a note says."""
         if note.kind == "send" and "!" in note.name:
@@ -77,7 +95,7 @@ class Site:
             channels = self._groups.get(note.name, set())
             self._deliver([name for name in channels if "!" in name], note.message)
             for channel in channels:
-                if "!" not in channel and self._held.put(channel, note.message):
+                if "!" not in channel and self.held.put(channel, note.message):
                     self.work.serve_soon(channel)
         elif note.kind == "add":
             here = self._channel.address.incarnation
@@ -86,7 +104,7 @@ class Site:
         elif note.kind == "discard":
             self._discard(note.name, {note.channel})
         elif note.kind == "flush" and note.to != self._channel.address.incarnation:
-            for each in (self._groups, self._boxes, self._held):
+            for each in (self._groups, self.boxes, self.held):
                 each.clear()
 
     def _drop_abandoned(self) -> None:
@@ -105,7 +123,7 @@ class Site:
 
     def _deliver(self, channels: list[str], message: bytes) -> None:
         """Put a message into mailboxes here; drop it where one is full."""
-        for channel in self._boxes.put_all(channels, message):
+        for channel in self.boxes.put_all(channels, message):
             log.warning("channel %s is full: a message is dropped", channel)
 
 

@@ -47,12 +47,14 @@ class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it ha
     async def connected(self) -> Channel:
         """Return the channel of this process; join the group, if that has not happened,
         or if the channel has closed by itself."""
-        if self._connecting is None or (self._connecting.done() and (
-                self._connecting.cancelled() or self._connecting.exception()
-                or self._connecting.result().fault is not None)):
+        if (before := self._connecting) is None or (before.done() and (
+                before.cancelled() or before.exception() or before.result().fault is not None)):
             channel = Channel(self.channel, deliver=not self.write_only, **self._options)
-            self._connecting = asyncio.create_task(channel.connect())
-        return await asyncio.shield(self._connecting)   # others wait for it, too
+            now = self._connecting = asyncio.create_task(channel.connect())
+            if before is not None and not before.cancelled() and not before.exception():
+                await before.result().close(0)
+            before = now
+        return await asyncio.shield(before)             # others wait for it, too
 
     async def close(self, timeout: float | None = 5.0) -> int:
         """Leave the group. Return how many events somebody has not got; 0 if it never

@@ -13,7 +13,6 @@ they need not.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -22,6 +21,7 @@ from ringcast import Address, Batch, ClosedError, Flag, MessageTooLargeError, No
 from ringcast.aio import Channel
 from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, decode, encode
+from ringcast.contrib.wants import Wants
 from ringcast.logs import log
 
 
@@ -34,7 +34,7 @@ class WorkQueue:
 
     def __init__(self, held: Mailboxes, boxes: Mailboxes) -> None:
         self.held, self._boxes = held, boxes
-        self._wants: defaultdict[str, dict[Address, tuple[int, int]]] = defaultdict(dict)
+        self._wants = Wants()
         self._number = 0
         self._tasks = set[asyncio.Task[None]]()
         self._channel: Channel
@@ -52,27 +52,22 @@ class WorkQueue:
 
     async def serve(self, name: str) -> None:
         """Send what is held to who wants it."""
-        # A view puts other wants in their place.
-        while (wants := self._wants[name]) and (message := self.held.take(name)) is not None:
+        while (wants := self._wants.of(name)) and (message := self.held.take(name)) is not None:
+            payload = encode(Note("send", name, message=message))
+            if len(payload) > self._channel.config.max_message_size:
+                log.warning("channel %s: a message to its group is too large for it, and dropped",
+                            name)
+                continue
             member, (_, number) = next(iter(wants.items()))
             given = Note("given", name, to=member.incarnation, number=number)
-            self._give(given, member)
+            self._wants.given(name, member, number)
             try:
-                await self._channel.send(encode(Note("send", name, message=message)), member)
-                await self._channel.send(encode(given), flags=Flag.DONT_LOOPBACK)
-            except NotMemberError:                      # it has just gone
-                wants.pop(member, None)
+                await self._channel.send(payload, member)
+            except (NotMemberError, ClosedError):       # it has just gone, or we have
+                self._wants.told(name, member, 0, 0)
                 self.held.put(name, message, first=True)
-
-    def _give(self, given: Note, member: Address) -> None:
-        """Note that a process waits for one message less, if it has told nothing
-        newer."""
-        wants = self._wants[given.name]
-        count, number = wants.pop(member, (0, 0))
-        if number == given.number and count == 1:
-            return
-        if count:
-            wants[member] = count - (number == given.number), number
+            else:
+                await self._channel.send(encode(given), flags=Flag.DONT_LOOPBACK)
 
     def serve_soon(self, name: str) -> None:
         """Serve in a task of its own: who receives notes must not wait for room."""
@@ -81,15 +76,12 @@ class WorkQueue:
     def on_note(self, note: Note, sender: Address) -> None:
         """Take note of what a process wants, what it was given, and what comes."""
         if note.kind == "want":
-            self._wants[note.name].pop(sender, None)
-            if note.count > 0:
-                self._wants[note.name][sender] = note.count, note.number
-                self.serve_soon(note.name)
+            self._wants.told(note.name, sender, note.count, note.number)
+            self.serve_soon(note.name)
         elif note.kind == "given":
-            member = next((each for each in self._wants[note.name]
-                           if each.incarnation == note.to), None)
-            if member is not None:
-                self._give(note, member)
+            for member in [each for each in self._wants.of(note.name)
+                           if each.incarnation == note.to]:
+                self._wants.given(note.name, member, note.number)
         elif note.kind == "send" and "!" not in note.name:
             if not note.to and self._boxes.num_waiting(note.name):
                 self._boxes.put(note.name, note.message, first=True)
@@ -106,6 +98,12 @@ class WorkQueue:
                 if self._channel.try_send(encode(note), holder):
                     return
         self._hold(note)
+
+    def give_away(self, name: str) -> None:
+        """Hold again what came for receivers that were cancelled when they had been
+        woken."""
+        while not self._boxes.num_waiting(name) and (message := self._boxes.take(name)) is not None:
+            self._hold(Note("send", name, message=message))
 
     def take_back(self, batch: Batch) -> None:
         """Hold again what a process has not got that is gone. Of a large message it may
@@ -126,9 +124,7 @@ class WorkQueue:
 
     def on_view(self, members: tuple[Address, ...]) -> None:
         """Forget who is gone, and tell all what is wanted here."""
-        for name in list(self._wants):
-            self._wants[name] = {member: want for member, want in self._wants[name].items()
-                                 if member in members}
+        for name in self._wants.keep(members):
             self.serve_soon(name)
         for name in self._boxes.names():
             if "!" not in name and self._boxes.num_waiting(name):

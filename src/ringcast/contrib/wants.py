@@ -1,0 +1,43 @@
+"""For how many messages of a channel the tasks of each process wait, as it told last.
+Each telling has a number, so that what was given before does not count twice."""
+
+from collections import defaultdict
+from collections.abc import Collection
+
+from ringcast import Address
+
+
+class Wants:
+    """Whose turn it is: first told, first served."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[str, dict[Address, tuple[int, int]]] = defaultdict(dict)
+
+    def told(self, name: str, member: Address, count: int, number: int) -> None:
+        """Note for how many messages a process waits, in its telling `number`."""
+        self._of[name].pop(member, None)
+        if count > 0:
+            self._of[name][member] = count, number
+
+    def of(self, name: str) -> dict[Address, tuple[int, int]]:
+        """Return who waits for messages of a channel, with count and number; the next
+        one first."""
+        return self._of[name]
+
+    def given(self, name: str, member: Address, number: int) -> None:
+        """Note that a process waits for one message less, if it has told nothing
+        newer. It is the last one now."""
+        count, told = self._of[name].pop(member, (0, 0))
+        self.told(name, member, count - (told == number), told)
+
+    def keep(self, members: Collection[Address]) -> list[str]:
+        """Forget who is gone. Return the names of channels."""
+        for name, wants in list(self._of.items()):
+            self._of[name] = {each: want for each, want in wants.items() if each in members}
+            if not self._of[name]:
+                del self._of[name]
+        return list(self._of)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._of.clear()
