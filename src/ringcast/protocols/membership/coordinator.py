@@ -157,8 +157,14 @@ class Coordinator:
         elif sender in layer.members or refuse.promised > refuse.id:
             self.begin(change.seats, None, now)
         else:
-            self._drop({sender})
-            self.begin([seat for seat in change.seats if seat.incarnation != sender], None, now)
+            self.let_go(sender, now)
+
+    def let_go(self, stranger: int, now: Instant) -> None:
+        """Go on without somebody who wanted to come, and does not any more."""
+        change = self.change
+        if change is not None and change.install is None and stranger in change.members:
+            self._drop({stranger})
+            self.begin([seat for seat in change.seats if seat.incarnation != stranger], None, now)
 
     def _part(self, sender: int, refuse: Refuse, now: Instant) -> None:
         """A member does not know some of those whom the next view is to have: they have

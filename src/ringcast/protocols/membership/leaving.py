@@ -6,7 +6,8 @@ So the others do not count it when they look whether the next view is primary
 member that has promised a view goes there first, and says LEAVE there. And who has said
 LEAVE promises no view with itself any more, but one in which it is alone.
 
-LEAVE is repeated until somebody says that there is a view without us.
+LEAVE is repeated until somebody says that there is a view without us. Who is in no view
+yet says it once, and is let go.
 """
 
 from typing import TYPE_CHECKING
@@ -60,8 +61,10 @@ class Leaving:
                 layer.absentees.hear_leave(sender, leave.view_id)
             if leave.view_id == layer.view_id:
                 layer.leavers[sender] = leave.quorums
-            elif leave.view_id > layer.view_id:         # it went there without us
-                layer.detection.depart({sender})
+            elif leave.view_id > layer.view_id or leave.view_id == 0:
+                layer.detection.depart({sender})        # it went there without us, or never came
+        elif leave.view_id == 0:
+            layer.coordinator.let_go(sender, now)
         elif layer.meeting.is_spokesman():
             layer.tell_view(now)
         layer.meeting.discovery.forget(sender)
