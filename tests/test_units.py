@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringcast.units import counted, parse_duration, parse_size
+from ringcast.units import counted, parse_count, parse_duration, parse_size
 
 
 @pytest.mark.parametrize("text, nanoseconds", [
@@ -18,7 +18,8 @@ def test_a_size_is_a_whole_number_of_bytes_or_with_a_unit(text, size):
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "s", "90", "-1s", "1.5s", "5 weeks", "1 2s", "\u0663s", "1g"])
+@pytest.mark.parametrize("text", ["", "s", "90", "-1s", "1.5s", "5 weeks", "1 2s", "\u0663s", "1g",
+                                  "9" * 5000 + "s"])
 def test_what_is_no_duration_is_none(text):
     assert parse_duration(text) is None
 
@@ -26,6 +27,13 @@ def test_what_is_no_duration_is_none(text):
 @pytest.mark.parametrize("text", ["", "k", "-1", "1.5G", "1e3", "1s", "many"])
 def test_what_is_no_size_is_none(text):
     assert parse_size(text) is None
+
+
+@pytest.mark.parametrize("text, count", [
+    ("0", 0), ("9" * 19, 10**19 - 1), ("9" * 20, None), ("", None), ("-1", None), ("1.0", None),
+    ("\u0663", None)])
+def test_a_count_is_a_whole_number_of_up_to_19_digits(text, count):
+    assert parse_count(text) == count
 
 
 def test_a_fraction_is_exact_where_it_is_allowed():

@@ -9,7 +9,12 @@ NANOSECONDS = {"us": 1_000, "ms": 1_000_000, "s": 10**9, "m": 60 * 10**9, "min":
                "h": 3_600 * 10**9, "d": 86_400 * 10**9}
 BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
+_QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]*)", re.ASCII)
+
+
+def parse_count(text: str) -> int | None:
+    """Return a whole number of up to 19 digits, or None if `text` is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 19 else None
 
 
 def parse_duration(text: str, *, fractions: bool = False) -> int | None:

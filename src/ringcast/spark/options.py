@@ -15,7 +15,7 @@ from ringcast.journal.offsets import Offset, canonical, digest_of
 from ringcast.journal.subscriptions import subscription_name
 from ringcast.paths import local_path
 from ringcast.spark.filters import EPOCH, microseconds
-from ringcast.units import parse_duration
+from ringcast.units import parse_count, parse_duration
 
 _READ_OPTIONS = ("path", "startingOffsets", "startingTimestamp", "senders", "failOnDataLoss",
                  "minPartitions", "maxRecordsPerPartition", "includeHeaders")
@@ -122,9 +122,9 @@ class ReadOptions(Options):
         value = self._given.get(name)
         if value is None:
             return None
-        if not value.isdecimal() or int(value) < 1:
+        if not (count := parse_count(value)):
             raise ConfigError(f"{name} must be a whole number from 1, not {value!r}.")
-        return int(value)
+        return count
 
     def _senders(self) -> frozenset[str] | None:
         value = self._given.get("senders")

@@ -49,7 +49,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from ringcast.errors import AckTimeoutError, ConfigError, MessageTooLargeError, OutboxError
 from ringcast.outbox.store import APPLICATION, PAYLOADS, Outbox, OutboxMeta, OutboxPart
 from ringcast.spark.options import Options
-from ringcast.units import parse_duration, parse_size
+from ringcast.units import parse_count, parse_duration, parse_size
 
 POLL_INTERVAL = 0.01                    # seconds between two reads of the outbox's files
 
@@ -85,10 +85,11 @@ class WriteOptions(Options):
     def _version(self, value: str | None) -> int:
         if (self.app_id is None) != (value is None):
             raise ConfigError("txnAppId and txnVersion belong together: give both, or neither.")
-        if value is not None and not value.isdecimal():
+        version = parse_count(value or "0")
+        if version is None:
             raise ConfigError("txnVersion must be a whole number from 0 that grows from write to "
                               f"write, not {value!r}.")
-        return int(value or 0)
+        return version
 
     def _quantity(self, name: str, default: str, parse: Callable[[str], int | None],
                   example: str) -> int:
