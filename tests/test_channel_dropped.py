@@ -33,6 +33,19 @@ def drop(channels):
             and "dropped" in str(each.message)]
 
 
+def descriptors():
+    return sorted(os.listdir("/proc/self/fd"))
+
+
+def wait_until_open_are(before):
+    """Wait until these descriptors are open, and no others."""
+    for _ in range(1000 * PATIENCE):
+        if descriptors() == before:
+            break
+        threading.Event().wait(0.001)
+    assert descriptors() == before
+
+
 @pytest.mark.parametrize("how", ["iterator", "callbacks"])
 def test_a_dropped_channel_warns_and_leaves_its_group(stack, how):
     group, left = new_group(), threading.Event()
@@ -56,17 +69,31 @@ def test_a_dropped_channel_warns_and_leaves_its_group(stack, how):
 def test_a_dropped_channel_leaves_no_descriptor(stack):
     Channel(new_group(), stack=stack).close()
     gc.collect()
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for connected in (False, True):
         channels = [Channel(new_group(), stack=stack)]
         if connected:
             channels[0].connect()
         assert len(drop(channels)) == 1
-        for _ in range(1000 * PATIENCE):
-            if sorted(os.listdir("/proc/self/fd")) == before:
-                break
-            threading.Event().wait(0.001)
-        assert sorted(os.listdir("/proc/self/fd")) == before
+        wait_until_open_are(before)
+
+
+def test_a_channel_that_failed_and_is_in_a_cycle_is_closed_without_an_error(stack, caplog):
+    """A collector takes it with its sockets, whose finalizers close them. The thread
+    that closes the channel begins after that."""
+    before = descriptors()
+    names, group = "AB", new_group()
+    channels = [Channel(group, name=name, min_members=2, stack=stack) for name in names]
+    side_by_side([each.connect for each in channels])
+    for each in channels:
+        each._halt("its disk is full")
+        each._threads.join(lambda: None, set())
+        each.itself = each
+    del each
+    while channels:
+        assert len(drop(channels)) == 1
+    wait_until_open_are(before)
+    assert "a step of closing failed" not in caplog.text
 
 
 def test_a_closed_channel_does_not_warn(stack):

@@ -270,8 +270,10 @@ class Link:
             if self.is_up:
                 self.is_up = False
                 self._drop_queue()
-            # Closing does not unregister the socket if a forked child has it, too.
-            self._epoll.unregister(self.fd)
+            # Closing does not unregister the socket if a forked child has it, too. A
+            # collector may have closed it before, with the channel that it took.
+            with suppress(OSError):
+                self._epoll.unregister(self.fd)
             self.socket.close()
 
     def finish(self) -> None:
