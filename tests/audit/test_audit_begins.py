@@ -88,6 +88,13 @@ def is_not_shown_a_view(group):
         "peer": group.address("D"), "first": 111})
 
 
+def is_given_an_oob_message_of_a_void_view(group):
+    """The stream in order begins behind it."""
+    is_not_shown_a_view(group)
+    given = dict(group.row("D", "deliver", 120), first=105, last=105, count=1, flags=1, view_id=0)
+    group.rows["D"].insert(group.find("D", "install") + 1, given | {"wall": 205_000_000})
+
+
 def says_that_it_was_not_shown_a_view(group):
     is_not_shown_a_view(group)
     row = group.row("D", "install")
@@ -114,7 +121,8 @@ def hears_of_a_stranger(group):
 
 
 HEALTHY = (comes_back, comes_back_to_another_one_of_a_succession,
-           is_given_what_was_kept, is_not_shown_a_view, hears_of_a_member_first)
+           is_given_what_was_kept, is_not_shown_a_view,
+           is_given_an_oob_message_of_a_void_view, hears_of_a_member_first)
 VIOLATIONS = {comes_back_and_lacks_one: ("gap", 61),
               is_given_what_was_kept_but_one: ("gap", 1),
               is_given_what_is_not_for_it: ("stranger", 1),

@@ -111,6 +111,13 @@ def called_primary(group):
     return ["primary"], None, "B"
 
 
+def dies_before_it_is_shown_the_third_view(group):
+    """B's layers have it, and have acknowledged what was sent while B was away."""
+    end = next(at for at, row in enumerate(group.rows["B"]) if row is view(group, "B", 3))
+    del group.rows["B"][end:]
+    assert [row["last"] - row["first"] for row in group.find("B", "ack", sender="A")][-1] > 100
+
+
 PLANTS = (
     two_parts_are_primary,
     a_survivor_lacks_the_last_of_a_crashed_sender,
@@ -138,6 +145,9 @@ def planted(spark, tmp_path_factory):
     group = Copy(rows, "doubtful")
     called_primary(group)
     group.write(directory)
+    group = Copy(rows, "dying")
+    dies_before_it_is_shown_the_third_view(group)
+    group.write(directory)
     return audit(spark, [directory])[0], expected
 
 
@@ -161,6 +171,12 @@ def test_nothing_is_found_where_nothing_was_planted(planted):
     groups, (name,) = result.groups, [name for name in result.groups.members
                                       if name.startswith("untouched-B#")]
     assert len(groups.members[name].views) == 6
+
+
+def test_a_member_may_die_with_a_view_that_it_was_not_shown(planted):
+    """The last acks of B say where the streams begin for it in this view."""
+    result, _ = planted
+    assert [each for each in found_in(result.violations, "dying") if each.kind == "ack"] == []
 
 
 def test_what_a_crashed_member_may_explain_is_not_proven(planted):

@@ -264,7 +264,8 @@ class Rows:
         covered = covered.withColumn("behind", self._next(behind)).where(
             F.col("behind").isNotNull())
         high = F.least(F.col("first"), F.col("behind.first")) - 1
-        holes = covered.withColumn("low", F.col("before") + 1).withColumn("high", high)
+        low = F.greatest(F.col("before") + 1, F.col("begin"))   # OOB ones may come before the begin
+        holes = covered.withColumn("low", low).withColumn("high", high)
         return holes.where(F.col("low") <= F.col("high")).select(
             F.lit("gap").alias("kind"), "member", "stream", "begin", "low", "high", "behind.ev",
             "behind.wall", "behind.view_id")

@@ -106,8 +106,11 @@ def resumed_by_succession(events: Sequence[Mapping[str, Any]]) -> Iterator[dict[
 
 
 def paths(events: Iterable[Mapping[str, Any]]) -> Paths:
-    """Collect the paths from the events that aggregates.marked read."""
+    """Collect the paths from the events that aggregates.marked read. A member may have
+    ended in a view that its layers installed and that it was not shown: that is its
+    last step, to which it takes nothing."""
     found, departed = Paths(), {}
+    unseen: dict[str, Step] = {}
     for event in events:
         if event["event"] == "depart":
             departed[event["sender"]] = event["last"]
@@ -117,11 +120,16 @@ def paths(events: Iterable[Mapping[str, Any]]) -> Paths:
             found.resumed[event["member"], event["sender"]] = event["last"]
         elif event["event"] == "install":
             found.installs[event["member"], event["view_id"]] = event["ev"]
+            unseen[event["member"]] = Step(event["view_id"], event["wall"],
+                                           tuple(event["members"]), {}, receiving=False)
         elif event["event"] == "view":
+            unseen.pop(event["member"], None)
             found.steps[event["member"]].append(Step(
                 event["view_id"], event["wall"], tuple(event["members"]), departed,
                 bool(event["flags"])))
             departed = {}
+    for member, step in unseen.items():
+        found.steps[member].append(step)
     return found
 
 
