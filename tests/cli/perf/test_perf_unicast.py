@@ -147,8 +147,8 @@ def test_members_of_inproc_share_a_process():
 class ScriptedTalker(Talker):
     """Hears what a test has given: (number, payload)."""
 
-    def __init__(self, name, script):
-        super().__init__(ROUND_TRIPS, name)
+    def __init__(self, name, script, plan=ROUND_TRIPS):
+        super().__init__(plan, name)
         self.script = iter(script)
         self.said = []
         self.collecting = None
@@ -169,6 +169,13 @@ def test_each_question_waits_for_its_answer_and_garbage_is_collected_at_the_end(
     assert talker.figures["round_trips"] == 1
     assert talker.collecting is False and gc.isenabled()
     assert talker.checker.verdict({"A": 2, "B": 2}) == ""
+
+
+def test_the_first_member_asks_also_if_its_key_gives_its_name_a_prefix():
+    plan = replace(ROUND_TRIPS, prefix="tower/")
+    answers = plan.payloads("tower/B")
+    talker = ScriptedTalker("tower/A", [(1, answers[0]), (2, answers[1])], plan)
+    assert talker.work(0) == {"tower/A": 2} and talker.figures["round_trips"] == 1
 
 
 @pytest.mark.parametrize(("numbers", "said"), [

@@ -81,7 +81,7 @@ class Talker(Peer):
         gc.collect()
         gc.disable()
         try:
-            if self.name == "A":
+            if self.name == self.plan.names[0]:
                 self.ask(min(WARM_UP, seconds / 4))
                 gc.collect()
                 self.figures = percentiles(self.ask(seconds))
