@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from ringcast import ConfigError
 from ringcast.cli.app import app
 from ringcast.cli.perf import measure, naive, run as perf_run
-from ringcast.cli.perf.member import Report
+from ringcast.cli.perf.member import Report, slowest
 from ringcast.cli.perf.plan import POOL, PerfPlan, StreamChecker
 from ringcast.cli.perf.run import RunError, run_once
 
@@ -90,8 +90,20 @@ def test_waiting_ends_at_the_first_difference():
     assert time.monotonic() - begin < 50 and checker.fault
 
 
+def test_of_several_members_in_a_process_the_slowest_one_counts_without_its_own_messages():
+    checkers = [StreamChecker(PLAN, member) for member in PLAN.names]       # S, S2, R1
+    for checker, seconds in zip(checkers, (1, 2, 4), strict=True):
+        for sender, last in (("S", 30), ("S2", 10)):
+            messages = stream(sender, 1, last)
+            checker.take(sender, 1, messages, sum(map(len, messages)))
+        checker.latest = 100.0 + seconds
+    assert [checker.rates(100.0) for checker in checkers] == [(40, 10), (20, 15), (10, 10)]
+    assert slowest(checkers, 100.0) == (10, 10) and slowest(checkers[:2], 100.0) == (20, 10)
+    assert slowest([], 100.0) == (0, 0)
+
+
 def test_a_fault_of_one_member_fails_the_run():
-    good = Report(name="S", sent=1, sent_rate=1, received=0, received_rate=0, own_share=0,
+    good = Report(name="S", sent=1, sent_rate=1, received=0, received_rate=0, others_rate=0,
                   cpu_seconds=0, cores=0, unacked=0, fault="", status={})
     perf_run.verify([good])
     bad = [replace(good, name="R1", fault="something"), replace(good, name="S2", unacked=3)]

@@ -11,13 +11,14 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from ringcast import ConfigError, RingcastError, TransportError
 from ringcast.cli.perf.peers import ChannelPeer, NaiveReceiving, NaiveSending, Peer, together
-from ringcast.cli.perf.plan import PerfPlan
+from ringcast.cli.perf.plan import PerfPlan, StreamChecker
 from ringcast.cli.perf.round_trip import BarePeer, RoundTripPeer, RoundTripPlan
 from ringcast.cli.perf.steady import SteadyPeer
 
@@ -36,14 +37,15 @@ class Failure:
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Hold what one process measured in a run. Rates are messages a second since the
-    start; `cores` is CPU time by elapsed time; `figures` are other measurements."""
+    start, those of receiving at the slowest member of the process; `cores` is CPU time
+    by elapsed time; `figures` are other measurements."""
 
     name: str
     sent: int
     sent_rate: float
     received: int
     received_rate: float
-    own_share: float                    # of what it received, its own messages
+    others_rate: float                  # of what it received, without its own messages
     cpu_seconds: float
     cores: float
     unacked: int
@@ -96,14 +98,19 @@ def take_part(pipe: Connection, plan: PerfPlan, name: str) -> None:
     pipe.recv()                                         # nobody waits for our acks any more
     peer.close(plan.timeout)
     faults = [checker.verdict(sent_by_all) for checker in peer.checkers]
-    received = sum(checker.total for checker in peer.checkers)
-    latest = max((checker.latest for checker in peer.checkers), default=start)
-    own = sum(checker.last.get(name, 0) for checker in peer.checkers)
+    received_rate, others_rate = slowest(peer.checkers, start)
     pipe.send(Report(name=name, sent=sum(sent.values()), sent_rate=sum(sent.values()) / sending,
-                     received=received, received_rate=received / max(latest - start, 1e-9),
-                     own_share=own / max(received, 1), cpu_seconds=cpu, cores=cpu / elapsed,
-                     unacked=unacked, fault="; ".join(filter(None, faults)), status=status,
-                     figures=peer.figures))
+                     received=sum(checker.total for checker in peer.checkers),
+                     received_rate=received_rate, others_rate=others_rate,
+                     cpu_seconds=cpu, cores=cpu / elapsed, unacked=unacked,
+                     fault="; ".join(filter(None, faults)), status=status, figures=peer.figures))
+
+
+def slowest(checkers: Sequence[StreamChecker], start: float) -> tuple[float, float]:
+    """Return the rates, all and those of others, each at the member where it is
+    least."""
+    rates = [checker.rates(start) for checker in checkers] or [(0.0, 0.0)]
+    return min(all_messages for all_messages, _ in rates), min(others for _, others in rates)
 
 
 def open_peer(plan: PerfPlan, process: str) -> Peer:

@@ -28,8 +28,7 @@ class Peer:
     def __init__(self, plan: PerfPlan, name: str) -> None:
         self.plan = plan
         self.name = name
-        heard = plan.heard_by(name)
-        self.checkers = [self.make_checker(plan, heard)] if heard else []
+        self.checkers = [self.make_checker(plan, name)] if plan.heard_by(name) else []
         self.figures: dict[str, float] = {}
 
     def join(self) -> int | None:

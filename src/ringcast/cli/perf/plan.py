@@ -3,7 +3,6 @@ once, in order, as it was sent."""
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -112,16 +111,16 @@ class StreamChecker:
     from 1 on, each once, in order, with the right payloads.
 
     Of each batch the first and last payload are compared, and the total size. `fault`
-    describes the first difference; it is empty if there is none. `heard` are those who
-    send to this member; by default all senders.
+    describes the first difference; it is empty if there is none. `member` is who gets
+    the messages; by default somebody who sends none.
 
     Threads: one calls `take`; any other may call `await_all`.
     """
 
-    def __init__(self, plan: PerfPlan, heard: Sequence[str] | None = None) -> None:
+    def __init__(self, plan: PerfPlan, member: str = "") -> None:
+        self.member = member
         self.size = plan.size
-        self.payloads = {name: plan.payloads(name)
-                         for name in (plan.names[:plan.senders] if heard is None else heard)}
+        self.payloads = {name: plan.payloads(name) for name in plan.heard_by(member)}
         self.last = dict.fromkeys(self.payloads, 0)
         self.total = 0
         self.goal: int | None = None
@@ -161,6 +160,12 @@ class StreamChecker:
         pool = self.payloads[sender]
         ends = (pool[(first - 1) % POOL], pool[(first + len(messages) - 2) % POOL])
         return nbytes == len(messages) * self.size and (messages[0], messages[-1]) == ends
+
+    def rates(self, start: float) -> tuple[float, float]:
+        """Return the messages a second from `start` until the latest: all, and those of
+        others."""
+        seconds = max(self.latest - start, 1e-9)
+        return self.total / seconds, (self.total - self.last.get(self.member, 0)) / seconds
 
     def figures(self) -> dict[str, float]:
         """Return what was measured besides the check."""

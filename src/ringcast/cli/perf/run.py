@@ -196,11 +196,10 @@ def throughput(plan: PerfPlan, reports: Sequence[Report]) -> dict[str, Any]:
     receivers = [report for report in reports if plan.receives(report.name)]
     only_senders = [report for report in senders if report not in receivers]
     rate = min(report.received_rate for report in receivers)
-    others_rate = min(report.received_rate * (1 - report.own_share) for report in receivers)
     return {
         "sent_per_second": sum(report.sent_rate for report in senders),
         "delivered_per_second": rate,
-        "delivered_from_others_per_second": others_rate,
+        "delivered_from_others_per_second": min(report.others_rate for report in receivers),
         "megabytes_per_second": rate * plan.size / 1e6,
         "messages_sent": sum(report.sent for report in senders),
         "retransmitted": total(REPEATS, senders),

@@ -6,7 +6,6 @@ checked. The sender sends what is due, then sleeps until the next is.
 """
 
 import time
-from collections.abc import Sequence
 from struct import Struct
 
 from ringcast.cli.perf.peers import ChannelPeer
@@ -20,8 +19,8 @@ class SteadyChecker(StreamChecker):
     """Checks the deliveries at one member, and notes how many nanoseconds each
     took."""
 
-    def __init__(self, plan: PerfPlan, heard: Sequence[str] | None = None) -> None:
-        super().__init__(plan, heard)
+    def __init__(self, plan: PerfPlan, member: str = "") -> None:
+        super().__init__(plan, member)
         self.taken: list[int] = []
 
     def take(self, sender: str, first: int, messages: list[bytes], nbytes: int) -> None:
