@@ -18,6 +18,7 @@ from ringcast import ConfigError
 from ringcast.cli.app import app
 from ringcast.cli.perf import measure, naive, run as perf_run
 from ringcast.cli.perf.member import Report, slowest
+from ringcast.cli.perf.peers import largest
 from ringcast.cli.perf.plan import POOL, PerfPlan, StreamChecker
 from ringcast.cli.perf.run import RunError, run_once
 
@@ -243,6 +244,13 @@ def test_a_row_at_a_rate_says_how_long_messages_take_and_one_with_batches_sends_
     assert 0 < steady["p50_us"] <= steady["p99_us"] <= steady["p999_us"]
     together = run_once(udp_plan(members=2, senders=1, batch=100))
     assert together["messages_sent"] % (100 * POOL) == 0 and together["p50_us"] is None
+
+
+def test_members_of_one_process_say_how_long_messages_take_to_the_slowest():
+    figures = run_once(replace(PLAN, senders=1, rate=1000, stack="inproc"))
+    assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["p999_us"]
+    assert largest([{"p50_us": 2, "p99_us": 3}, {}, {"p50_us": 1, "p99_us": 4}]) == {
+        "p50_us": 2, "p99_us": 4}
 
 
 @pytest.mark.prove

@@ -166,7 +166,7 @@ def test_each_question_waits_for_its_answer_and_garbage_is_collected_at_the_end(
     talker = ScriptedTalker("A", [(1, answers[0]), (2, answers[1])])
     assert talker.work(0) == {"A": 2}                   # one to warm up, one that counts
     assert talker.said == [*ROUND_TRIPS.payloads("A")[:2], END]
-    assert talker.figures["round_trips"] == 1
+    assert talker.figures()["round_trips"] == 1
     assert talker.collecting is False and gc.isenabled()
     assert talker.checker.verdict({"A": 2, "B": 2}) == ""
 
@@ -175,7 +175,7 @@ def test_the_first_member_asks_also_if_its_key_gives_its_name_a_prefix():
     plan = replace(ROUND_TRIPS, prefix="tower/")
     answers = plan.payloads("tower/B")
     talker = ScriptedTalker("tower/A", [(1, answers[0]), (2, answers[1])], plan)
-    assert talker.work(0) == {"tower/A": 2} and talker.figures["round_trips"] == 1
+    assert talker.work(0) == {"tower/A": 2} and talker.figures()["round_trips"] == 1
 
 
 @pytest.mark.parametrize(("numbers", "said"), [
@@ -192,7 +192,7 @@ def test_every_question_is_answered_until_the_end():
     questions = ROUND_TRIPS.payloads("A")
     talker = ScriptedTalker("B", [(1, questions[0]), (2, questions[1]), (3, END)])
     assert talker.work(0) == {"B": 2} and talker.said == ROUND_TRIPS.payloads("B")[:2]
-    assert talker.checker.verdict({"A": 2, "B": 2}) == "" and not talker.figures
+    assert talker.checker.verdict({"A": 2, "B": 2}) == "" and not talker.figures()
 
 
 @pytest.fixture

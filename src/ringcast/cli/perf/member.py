@@ -103,7 +103,7 @@ def take_part(pipe: Connection, plan: PerfPlan, name: str) -> None:
                      received=sum(checker.total for checker in peer.checkers),
                      received_rate=received_rate, others_rate=others_rate,
                      cpu_seconds=cpu, cores=cpu / elapsed, unacked=unacked,
-                     fault="; ".join(filter(None, faults)), status=status, figures=peer.figures))
+                     fault="; ".join(filter(None, faults)), status=status, figures=peer.figures()))
 
 
 def slowest(checkers: Sequence[StreamChecker], start: float) -> tuple[float, float]:

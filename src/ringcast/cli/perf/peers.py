@@ -20,7 +20,7 @@ from ringcast.status import by_name
 class Peer:
     """The interface of a process for the stages of a run, and a base that does nothing.
 
-    `checkers` check what it received; `figures` are what it measured itself.
+    `checkers` check what it received.
     """
 
     make_checker: type[StreamChecker] = StreamChecker
@@ -29,7 +29,10 @@ class Peer:
         self.plan = plan
         self.name = name
         self.checkers = [self.make_checker(plan, name)] if plan.heard_by(name) else []
-        self.figures: dict[str, float] = {}
+
+    def figures(self) -> dict[str, float]:
+        """Return what it measured itself, once it is closed."""
+        return largest(checker.figures() for checker in self.checkers)
 
     def join(self) -> int | None:
         """Join the group. Return the port of this member, if others must know it."""
@@ -137,7 +140,9 @@ class Together(Peer):
     def __init__(self, peers: Sequence[Peer]) -> None:
         self.peers = peers
         self.checkers = [checker for peer in peers for checker in peer.checkers]
-        self.figures = {}
+
+    def figures(self) -> dict[str, float]:
+        return largest(peer.figures() for peer in self.peers)
 
     def join(self) -> None:
         with ThreadPoolExecutor(len(self.peers)) as threads:
@@ -145,10 +150,7 @@ class Together(Peer):
 
     def work(self, seconds: float) -> dict[str, int]:
         with ThreadPoolExecutor(len(self.peers)) as threads:
-            sent = added(threads.map(lambda peer: peer.work(seconds), self.peers))
-        for peer in self.peers:
-            self.figures |= peer.figures
-        return sent
+            return added(threads.map(lambda peer: peer.work(seconds), self.peers))
 
     def status(self) -> dict[str, int]:
         return added(peer.status() for peer in self.peers)
@@ -171,6 +173,14 @@ def added(tables: Iterable[dict[str, int]]) -> dict[str, int]:
     for table in tables:
         total.update(table)
     return dict(total)
+
+
+def largest(tables: Iterable[dict[str, float]]) -> dict[str, float]:
+    """Return one table with all names, each with the largest of its values."""
+    found: dict[str, float] = {}
+    for table in tables:
+        found |= {name: max(value, found.get(name, value)) for name, value in table.items()}
+    return found
 
 
 class NaiveSending(Sending):

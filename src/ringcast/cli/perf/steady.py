@@ -52,8 +52,3 @@ class SteadyPeer(ChannelPeer):
             sent = due
             time.sleep(max(0.0, begin / 1e9 + sent / rate - time.monotonic()))
         return {self.name: sent}
-
-    def close(self, timeout: float) -> None:
-        super().close(timeout)
-        for checker in self.checkers:
-            self.figures = checker.figures()
