@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ringcast import ConfigError
 from ringcast.cli.app import app
-from ringcast.cli.perf import measure, naive, run as perf_run
+from ringcast.cli.perf import measure, naive, run as perf_run, table
 from ringcast.cli.perf.member import Report, slowest
 from ringcast.cli.perf.peers import largest
 from ringcast.cli.perf.plan import POOL, PerfPlan, StreamChecker
@@ -128,6 +128,22 @@ def test_a_bundle_is_split_as_it_was_joined(messages):
 def test_naive_members_pass_the_same_check():
     figures = run_once(replace(PLAN, naive=True, senders=1))
     assert figures["messages_sent"] > 0 and set(figures) == FIGURES
+
+
+def test_cores_have_the_same_names_with_and_without_a_prefix():
+    for prefix in ("", "tower/", "S"):
+        plan = replace(PLAN, prefix=prefix)
+        assert [perf_run.short(name, plan) for name in plan.processes] == ["S", "S2", "R1"]
+        alone = replace(plan, stack="inproc")
+        assert [perf_run.short(name, alone) for name in alone.processes] == ["S+S2+R1"]
+
+
+@pytest.mark.parametrize(("members", "said"), [
+    (4, "S 0.50 R1 0.10 R2 0.20 R3 0.30"), (5, "1 S 0.50-0.50, 4 R 0.10-0.40")])
+def test_the_cores_of_many_members_are_two_ranges(members, said):
+    plan = replace(PLAN, members=members, senders=1, prefix="tower/")
+    cores = zip(plan.processes, (0.5, 0.1, 0.2, 0.3, 0.4), strict=False)
+    assert table.shares({perf_run.short(name, plan): share for name, share in cores}) == said
 
 
 # ------------------------------------------------------------------------------ the limit, in words

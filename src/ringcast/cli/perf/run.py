@@ -159,8 +159,14 @@ def run_once(plan: PerfPlan) -> dict[str, Any]:
     verify(reports)
     ours = sum(report.cpu_seconds for report in reports)
     figures = round_trips(reports) if isinstance(plan, RoundTripPlan) else throughput(plan, reports)
-    return figures | {"cores": {report.name: report.cores for report in reports},
+    return figures | {"cores": {short(report.name, plan): report.cores for report in reports},
                       "cores_others": max(0.0, busy - ours) / elapsed}
+
+
+def short(process: str, plan: PerfPlan) -> str:
+    """Return the name of a process without the prefix of its members: a row has the
+    same names sealed and not sealed."""
+    return "+".join(member.removeprefix(plan.prefix) for member in process.split("+"))
 
 
 def ending(code: int | None) -> str:
