@@ -131,9 +131,10 @@ def test_naive_members_pass_the_same_check():
 
 
 def test_cores_have_the_same_names_with_and_without_a_prefix():
-    for prefix in ("", "tower/", "S"):
+    for prefix in ("", "tower/", "S", "a+b/"):
         plan = replace(PLAN, prefix=prefix)
         assert [perf_run.short(name, plan) for name in plan.processes] == ["S", "S2", "R1"]
+        assert list(map(plan.sends, plan.processes)) == [True, True, False]
         alone = replace(plan, stack="inproc")
         assert [perf_run.short(name, alone) for name in alone.processes] == ["S+S2+R1"]
 

@@ -115,7 +115,7 @@ def slowest(checkers: Sequence[StreamChecker], start: float) -> tuple[float, flo
 
 def open_peer(plan: PerfPlan, process: str) -> Peer:
     """Make the peer of this process."""
-    members = process.split("+")
+    members = plan.members_of(process)
     if isinstance(plan, RoundTripPlan):
         if plan.bare:
             return BarePeer(plan, process)

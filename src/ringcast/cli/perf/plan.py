@@ -82,16 +82,20 @@ class PerfPlan:
         """Return the names of the processes: those of their members, joined by +."""
         return ["+".join(self.names)] if STACKS[self.stack].carrier.is_local else self.names
 
+    def members_of(self, process: str) -> list[str]:
+        """Return the members in a process. (A name may have a + itself.)"""
+        return [process] if process in self.names else self.names
+
     @property
     def dest(self) -> str | None:
         """Return the receiver of the messages; None for everybody."""
         return self.names[-1] if self.unicast else None
 
     def sends(self, process: str) -> bool:
-        return not set(self.names[:self.senders]).isdisjoint(process.split("+"))
+        return not set(self.names[:self.senders]).isdisjoint(self.members_of(process))
 
     def receives(self, process: str) -> bool:
-        return any(map(self.heard_by, process.split("+")))
+        return any(map(self.heard_by, self.members_of(process)))
 
     def heard_by(self, member: str) -> list[str]:
         """Return the senders whose messages a member gets: all, also itself; but none

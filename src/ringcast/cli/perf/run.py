@@ -166,7 +166,7 @@ def run_once(plan: PerfPlan) -> dict[str, Any]:
 def short(process: str, plan: PerfPlan) -> str:
     """Return the name of a process without the prefix of its members: a row has the
     same names sealed and not sealed."""
-    return "+".join(member.removeprefix(plan.prefix) for member in process.split("+"))
+    return "+".join(member.removeprefix(plan.prefix) for member in plan.members_of(process))
 
 
 def ending(code: int | None) -> str:
