@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 
 import pytest
 from channels import joined, new_group
@@ -79,6 +81,35 @@ def test_opentelemetry_observes_every_number_of_every_channel(caplog):
         assert told["ringcast.send_budget", "B"][1] == "By"
         assert len(told) == 2 * len(by_name(a.status()))
     assert observed(reader) == {} and caplog.text == ""
+
+
+PROVIDED = """
+import sys
+from opentelemetry.metrics import set_meter_provider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from ringcast import Channel, metrics
+
+reader = InMemoryMetricReader()
+channels = [Channel("group", name=name, stack="inproc") for name in "AB"]
+for step in sys.argv[1:]:
+    if step == "provide":
+        set_meter_provider(MeterProvider([reader]))
+    else:
+        metrics.opentelemetry(channels[int(step)])
+(scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+for metric in scope.metrics:
+    members = [point.attributes["ringcast.member"] for point in metric.data.data_points]
+    assert sorted(members) == ["A", "B"], (metric.name, members)
+"""
+
+
+@pytest.mark.parametrize("steps", [["provide", "0", "1"], ["0", "provide", "1"],
+                                   ["0", "1", "provide"]], ids=" ".join)
+def test_the_provider_may_be_set_before_and_after_channels_are_observed(steps):
+    done = subprocess.run([sys.executable, "-c", PROVIDED, *steps], capture_output=True, text=True,
+                          timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("stack", ["mcast-tcp", "nakack2-tcp", "inproc"])

@@ -11,7 +11,7 @@ forgotten has none.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -99,16 +99,24 @@ METERS: "WeakKeyDictionary[Meter, Channels]" = WeakKeyDictionary()
 
 
 def opentelemetry(channel: "AnyChannel", meter: "Meter | None" = None) -> None:
-    """Let a meter, that of the program's provider by default, observe this channel.
-    Needs the package opentelemetry-api; where the metrics go, the program's SDK
-    decides."""
-    from opentelemetry.metrics import get_meter
-
-    meter = get_meter("ringcast") if meter is None else meter
+    """Let a meter, that of the program's provider by default, observe this channel. The
+    program may set its provider later. A program that passes a meter passes the same
+    object for all channels: of two with one name, a provider hears the first. Needs the
+    package opentelemetry-api; where the metrics go, the program's SDK decides."""
+    meter = default_meter() if meter is None else meter
     if (channels := METERS.get(meter)) is None:
         channels = METERS[meter] = Channels()
         observe_all(meter, channels)
     channels.add(channel)
+
+
+@cache
+def default_meter() -> "Meter":
+    """Return the meter of the program's provider, always the same object. Before the
+    program has set its provider, get_meter returns a new one each time."""
+    from opentelemetry.metrics import get_meter
+
+    return get_meter("ringcast")
 
 
 def observe_all(meter: "Meter", channels: Channels) -> None:
