@@ -83,6 +83,19 @@ def test_opentelemetry_observes_every_number_of_every_channel(caplog):
     assert observed(reader) == {} and caplog.text == ""
 
 
+@pytest.mark.parametrize("observe", [metrics.prometheus, metrics.opentelemetry])
+def test_a_mistake_of_the_caller_raises_at_once_and_changes_nothing(observe):
+    before = len(metrics.COLLECTORS), len(metrics.METERS)
+    with pytest.raises(TypeError, match="channel is a ringcast.Channel or a ringcast.aio.Channel, "
+                                        "not dict"):
+        observe({})
+    with Channel(new_group(), stack="inproc") as channel:
+        for _ in range(2):                              # a second time as well
+            with pytest.raises(TypeError, match=r"(registry|meter) is an? \w+.*, not Channel"):
+                observe(channel, channel)
+    assert (len(metrics.COLLECTORS), len(metrics.METERS)) == before
+
+
 PROVIDED = """
 import sys
 from opentelemetry.metrics import set_meter_provider

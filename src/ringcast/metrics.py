@@ -12,9 +12,12 @@ forgotten has none.
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from ringcast import aio
+from ringcast.arguments import kind
+from ringcast.channel.channel import Channel
 from ringcast.status import ALL, Number, Status, numbers, sections
 
 if TYPE_CHECKING:
@@ -22,12 +25,21 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from ringcast import aio
-    from ringcast.channel.channel import Channel
-
-    AnyChannel = Channel | aio.Channel
-
 UNITS = {"bytes": "By"}                 # of OpenTelemetry; other units are its annotations
+
+
+def plain(channel: Channel | aio.Channel) -> Channel:
+    """Return the channel in one for asyncio, or itself."""
+    if isinstance(channel, aio.Channel):
+        return channel._channel
+    check("channel", channel, Channel, "a ringcast.Channel or a ringcast.aio.Channel")
+    return channel
+
+
+def check(argument: str, value: object, wanted: Any, words: str) -> None:
+    """Raise TypeError if an argument is not of the type that is wanted."""
+    if not isinstance(value, wanted):
+        raise TypeError(f"{argument} is {words}, not {kind(value)}")
 
 
 class Channels:
@@ -36,9 +48,9 @@ class Channels:
     def __init__(self) -> None:
         self._known: WeakSet[Channel] = WeakSet()
 
-    def add(self, channel: "AnyChannel") -> None:
-        """Add a channel, for threads or for asyncio."""
-        self._known.add(cast("Channel", getattr(channel, "_channel", channel)))
+    def add(self, channel: Channel) -> None:
+        """Add a channel."""
+        self._known.add(channel)
 
     def read(self) -> Iterator[tuple[dict[str, str], Status]]:
         """Yield the labels and the status of each channel that is not closed."""
@@ -83,31 +95,38 @@ class Collector:
 COLLECTORS: "WeakKeyDictionary[CollectorRegistry, Collector]" = WeakKeyDictionary()
 
 
-def prometheus(channel: "AnyChannel", registry: "CollectorRegistry | None" = None) -> None:
+def prometheus(channel: Channel | aio.Channel,
+               registry: "CollectorRegistry | None" = None) -> None:
     """Let a registry of prometheus_client, its own one by default, ask this channel for
     metrics whenever somebody reads them. Needs the package prometheus-client."""
-    from prometheus_client import REGISTRY
+    from prometheus_client import REGISTRY, CollectorRegistry
 
+    known = plain(channel)
     registry = REGISTRY if registry is None else registry
+    check("registry", registry, CollectorRegistry, "a prometheus_client.CollectorRegistry")
     if registry not in COLLECTORS:
         COLLECTORS[registry] = Collector()
         registry.register(COLLECTORS[registry])
-    COLLECTORS[registry].channels.add(channel)
+    COLLECTORS[registry].channels.add(known)
 
 
 METERS: "WeakKeyDictionary[Meter, Channels]" = WeakKeyDictionary()
 
 
-def opentelemetry(channel: "AnyChannel", meter: "Meter | None" = None) -> None:
+def opentelemetry(channel: Channel | aio.Channel, meter: "Meter | None" = None) -> None:
     """Let a meter, that of the program's provider by default, observe this channel. The
     program may set its provider later. A program that passes a meter passes the same
     object for all channels: of two with one name, a provider hears the first. Needs the
     package opentelemetry-api; where the metrics go, the program's SDK decides."""
+    from opentelemetry.metrics import Meter
+
+    known = plain(channel)
     meter = default_meter() if meter is None else meter
+    check("meter", meter, Meter, "an opentelemetry.metrics.Meter")
     if (channels := METERS.get(meter)) is None:
         channels = METERS[meter] = Channels()
         observe_all(meter, channels)
-    channels.add(channel)
+    channels.add(known)
 
 
 @cache
