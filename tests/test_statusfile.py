@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 
+import msgspec
 import pytest
 from channels import joined, new_group
 from processes import wait_for
@@ -16,7 +17,7 @@ from ringcast import Channel, RingcastError, statusfile
 from ringcast.channel import publishing
 from ringcast.snapshot import Snapshot
 from ringcast.status import InprocStatus, Status
-from ringcast.statusfile import Life, StatusFile, escaped, life_of, read, snapshots
+from ringcast.statusfile import Life, StatusFile, escaped, life_of, next_snapshots, read, snapshots
 
 MEMBER = """
 import sys, time
@@ -134,6 +135,39 @@ def test_a_stopped_process_is_known_as_one_and_its_last_words_can_be_read(shared
         wait_for(lambda: life_of(words) is Life.STOPPED)
         os.kill(process.pid, signal.SIGCONT)
         wait_for(lambda: life_of(words) is Life.RUNNING)
+
+
+def test_a_reader_waits_until_each_channel_of_its_group_has_written_again():
+    with joined("AB", {"A": {"deliver": False}, "B": {"deliver": False}}, stack="inproc") as (a, _):
+        wait_for(lambda: len(snapshots(a.group)) == 2)
+        began = time.time_ns()
+        assert [each.written_at > began for each in next_snapshots(a.group)] == [True, True]
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_reader_does_not_wait_for_a_process_that_writes_no_more(end, monkeypatch):
+    monkeypatch.setattr(statusfile, "PATIENCE", 60)
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"],
+                          stdin=subprocess.PIPE) as process:
+        _, started = statusfile.process(process.pid)
+        process.send_signal(end)
+        last = snapshot(pid=process.pid, started=started)
+        wait_for(lambda: life_of(last) in (Life.DEAD, Life.STOPPED))
+        file = StatusFile("g", "n", 1)
+        file.write(msgspec.msgpack.encode(last))
+        began = time.monotonic()
+        assert next_snapshots("g") == [last] and time.monotonic() - began < 50
+        process.kill()
+    file.close()
+
+
+def test_a_reader_waits_a_bounded_time_for_a_process_that_hangs(monkeypatch):
+    monkeypatch.setattr(statusfile, "PATIENCE", 0.1)
+    _, started = statusfile.process(os.getpid())
+    file = StatusFile("g", "n", 1)
+    file.write(msgspec.msgpack.encode(last := snapshot(pid=os.getpid(), started=started)))
+    assert life_of(last) is Life.RUNNING and next_snapshots("g") == [last]
+    file.close()
 
 
 def test_another_process_with_the_same_number_is_not_taken_for_the_dead_one():

@@ -37,6 +37,8 @@ SLOT = struct.Struct("<QII")            # number, length and CRC-32 of a snapsho
 PAGE, SLOT_SIZE = 4096, 1 << 18
 TRIES = 20                              # of a reader; a writer needs 0.1 s for each slot
 KEEP = 86_400                           # seconds that the file of a dead process stays
+PATIENCE = 2.0                          # seconds for which a reader waits for the next snapshot
+PAUSE = 0.02                            # seconds between two looks for it
 LONGEST = 100                           # bytes of a name in the name of a file
 
 SHARED = Path("/dev/shm")
@@ -186,6 +188,23 @@ def snapshots(group: str | None = None) -> list[Snapshot]:
     found = filter(None, map(read, path.iterdir()))
     return sorted((each for each in found if group in (None, each.group)),
                   key=lambda each: (each.group, each.name, each.incarnation))
+
+
+def next_snapshots(group: str) -> list[Snapshot]:
+    """Return what this user's channels of all groups wrote last, once those of one
+    group have written again. Wait at most PATIENCE seconds, and for no channel that
+    writes no more."""
+    began, end, found = time.time_ns(), time.monotonic() + PATIENCE, snapshots()
+    while time.monotonic() < end and any(
+            each.group == group and each.written_at <= began and goes_on(each) for each in found):
+        time.sleep(PAUSE)
+        found = snapshots()
+    return found
+
+
+def goes_on(snapshot: Snapshot) -> bool:
+    """Return whether the channel that wrote a snapshot should write another one."""
+    return snapshot.fault is None and life_of(snapshot) in (Life.RUNNING, Life.UNKNOWN)
 
 
 def life_of(snapshot: Snapshot) -> Life:

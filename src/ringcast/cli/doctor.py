@@ -55,9 +55,9 @@ def doctor_command(
     arguments.text("group", group)
     chosen = settings(options)
     config = configure(chosen, stack)
-    before = statusfile.snapshots(group) if seconds else []
+    before = statusfile.next_snapshots(group) if seconds else []
     measured = measure(group, stack, config, seconds)
-    now = statusfile.snapshots()
+    now = statusfile.next_snapshots(group) if seconds else statusfile.snapshots()
     answers: list[Present] = []
     if measured.refusal is None and seconds:
         if secret_file is None and trust is None:       # it asks who is there, which is no secret
