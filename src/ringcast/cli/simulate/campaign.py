@@ -16,6 +16,7 @@ from rich.progress import (
 )
 
 from ringcast import html_page
+from ringcast.cli.document import check_writable
 from ringcast.cli.interrupts import let_end_java, stopping
 from ringcast.cli.options import print_json, typed
 from ringcast.cli.screen import console, page, show_table
@@ -64,9 +65,7 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
         raise ConfigError(f"--limit is {limit:g}; it is seconds, more than 0")
     if report is not None:
         html_page.check()
-        if not report.parent.is_dir():
-            raise ConfigError(f"the page cannot be written to {report}: there is no folder "
-                              f"{report.parent}")
+        check_writable(report, "--report")
     runs = plan(fixed, axes, seeds)
     kept = Results(results)
     for path in kept.strange:
