@@ -116,6 +116,7 @@ def test_a_broken_promise_is_status_1_and_names_the_message(spark, command, trac
     ([], "TRACE"),
     (["src", "--skew", "-1"], "--skew is -1"),
     (["."], ". holds no trace"),
+    ([".", "--report", "no/such/page.html"], "--report no/such/page.html: No such file"),
 ])
 def test_an_impossible_call_is_one_sentence_and_status_2(command, words, says, tmp_path,
                                                          monkeypatch):

@@ -7,6 +7,7 @@ from typing import Any
 from ringcast import html_page
 from ringcast.audit import files as audit_files, report as audit_report, verdict as audit
 from ringcast.audit.figures import Figures, figures
+from ringcast.cli.document import check_writable
 from ringcast.cli.interrupts import let_end_java
 from ringcast.cli.options import print_json, typed
 from ringcast.cli.screen import console, lines, page
@@ -22,6 +23,7 @@ def run(traces: Sequence[Path], *, tables: Path | None, report: Path | None, ske
     """Audit, and show what was found. Return the exit status."""
     if report is not None:
         html_page.check()
+        check_writable(report, "--report")
     audit_files.find(traces)            # raises for a mistake in the call before Spark starts
     let_end_java()
     spark = session("ringcast audit", master=master, conf=conf, defaults=QUIET)
