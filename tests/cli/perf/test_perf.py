@@ -125,6 +125,16 @@ def test_a_bundle_is_split_as_it_was_joined(messages):
     assert naive.split(data[naive.HEAD.size:], count) == messages
 
 
+def test_a_flush_with_nothing_to_send_sends_nothing():
+    """Of a size of which 61 messages fill a bundle, nothing is left at the end."""
+    receiver = naive.NaiveReceiver()
+    sender = naive.NaiveSender([receiver.port])
+    sender.send(b"x" * naive.LIMIT)
+    sender.flush()
+    sender.close()
+    assert list(map(len, receiver.bundles())) == [1]
+
+
 def test_naive_members_pass_the_same_check():
     figures = run_once(replace(PLAN, naive=True, senders=1))
     assert figures["messages_sent"] > 0 and set(figures) == FIGURES

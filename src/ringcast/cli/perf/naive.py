@@ -51,6 +51,9 @@ class NaiveSender:
             self.flush()
 
     def flush(self) -> None:
+        """Send a bundle of the messages that wait, if there are any."""
+        if not self.messages:
+            return
         data = bundle(self.messages, self.nbytes)
         for each in self.sockets:
             each.sendall(data)
