@@ -212,6 +212,7 @@ def test_a_row_with_loss_is_complete_and_has_what_was_repeated():
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (["--members", 1], "--members 1 is outside 2 to 16"),
+    (["--members", 0], "--members 0 is outside 2 to 16"),
     (["--members", 17], "--members 17 is outside 2 to 16"),
     (["--senders", "3"], "--senders '3' is neither a number from 1 to 2"),
     (["--senders", "some"], "--senders 'some' is neither"),
@@ -229,6 +230,7 @@ def test_a_row_with_loss_is_complete_and_has_what_was_repeated():
     (["--port", 0], "port"),
     (["--stack", "nakack3-udp"], "there is no stack 'nakack3-udp'; choose one of mcast-udp, "
                                  "mcast-tcp, nakack2-udp, nakack2-tcp, inproc"),
+    (["--stack", ",", "--port", 7777], "there is no stack ''; choose one of mcast-udp"),
     (["--stack", "nakack2-tcp", "--loss", 0.1],
      "nakack2-tcp without retransmission would not send them again"),
     (["--xmit-interval", 0], "mcast-udp needs it"),
