@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ringcast import ConfigError
 from ringcast.cli.app import app
-from ringcast.cli.perf import measure, naive, run as perf_run, table
+from ringcast.cli.perf import measure, naive, run as perf_run, steady, table
 from ringcast.cli.perf.member import Report, slowest
 from ringcast.cli.perf.peers import largest
 from ringcast.cli.perf.plan import POOL, PerfPlan, StreamChecker
@@ -273,6 +273,46 @@ def test_a_row_at_a_rate_says_how_long_messages_take_and_one_with_batches_sends_
     assert 0 < steady["p50_us"] <= steady["p99_us"] <= steady["p999_us"]
     together = run_once(udp_plan(members=2, senders=1, batch=100))
     assert together["messages_sent"] % (100 * POOL) == 0 and together["p50_us"] is None
+
+
+class Clock:
+    """A clock that goes on when somebody sleeps, or sends: that takes a
+    millisecond."""
+
+    def __init__(self):
+        self.now = 7_000_000_000
+
+    def monotonic_ns(self):
+        return self.now
+
+    def monotonic(self):
+        return self.now / 1e9
+
+    def sleep(self, seconds):
+        self.now += round(seconds * 1e9)
+
+    def send(self, payload):
+        assert len(payload) == PLAN.size
+        self.now += 1_000_000
+
+
+@pytest.mark.parametrize(("rate", "sent", "ended"), [(100, 200, 1.991), (10_000, 3000, 3.0)],
+                         ids=["in time", "too fast"])
+def test_a_sender_at_a_rate_ends_also_if_it_cannot_keep_it(rate, sent, ended, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(steady, "time", clock)
+    peer = steady.SteadyPeer(replace(PLAN, rate=rate, stack="inproc"), "S")
+    peer.channel = clock
+    assert peer.work(2.0) == {"S": sent}
+    assert clock.now / 1e9 - 7 == pytest.approx(ended)
+
+
+@pytest.mark.parametrize(("rate", "sent", "said"), [
+    (0, 100, "the core of S"), (1000, 1950, "its rate"), (1000, 900, "the core of S")])
+def test_a_row_is_limited_by_its_rate_only_if_its_senders_keep_it(rate, sent, said, monkeypatch):
+    monkeypatch.setattr(table, "cores_available", lambda: 2)
+    figures = dict.fromkeys(FIGURES, 0) | {"sent_per_second": sent, "cores": {"S": 0.95}}
+    assert table.row_of(replace(PLAN, rate=rate), [figures])["limit"] == said
 
 
 def test_members_of_one_process_say_how_long_messages_take_to_the_slowest():

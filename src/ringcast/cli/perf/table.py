@@ -11,6 +11,7 @@ from ringcast.cli.perf.run import limit, medians
 from ringcast.cli.screen import page, show_table
 
 Row = dict[str, Any]
+KEPT = 0.9                              # of a rate; a row with less is not limited by it
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,15 @@ def row_of(plan: PerfPlan, results: Sequence[Row]) -> Row:
             "senders": plan.senders, "batch": plan.batch, "rate": plan.rate, "size": plan.size,
             "loss": plan.loss, "stack": plan.stack,
             **figures,
-            "limit": "its rate" if plan.rate else limit(figures, plan.loss, cores_available()),
+            "limit": ("its rate" if keeps_rate(plan, figures)
+                      else limit(figures, plan.loss, cores_available())),
             "all_runs": list(results)}
+
+
+def keeps_rate(plan: PerfPlan, figures: Row) -> bool:
+    """Return whether there is a rate, and senders kept it."""
+    wanted = plan.rate * plan.senders
+    return wanted > 0 and figures["sent_per_second"] >= KEPT * wanted
 
 
 def ratio(name: str, ours: Sequence[Row], theirs: Sequence[Row]) -> float:
