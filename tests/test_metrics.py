@@ -50,6 +50,17 @@ def test_a_channel_that_is_closed_or_forgotten_has_no_metrics():
     assert list(metrics.COLLECTORS[registry].channels.read()) == []
 
 
+def test_a_channel_that_is_added_does_not_disturb_who_reads():
+    """A registry reads in a thread of its own."""
+    with (Channel(new_group(), name="A", stack="inproc") as a,
+          Channel(new_group(), name="B", stack="inproc") as b):
+        channels = metrics.Channels()
+        channels.add(a)
+        reading = iter(channels._known)
+        channels.add(b)
+        assert len(list(reading)) == 1 and len(list(channels.read())) == 2
+
+
 def test_a_registry_that_is_forgotten_is_forgotten_here_too():
     registry = CollectorRegistry()
     with Channel(new_group(), stack="inproc") as channel:

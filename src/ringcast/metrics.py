@@ -10,10 +10,11 @@ the metrics, so between two times they cost nothing. A channel that is closed or
 forgotten has none.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, ref
 
 from ringcast import aio
 from ringcast.arguments import kind
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
+ADDING = threading.Lock()               # held by a thread that adds a channel
 UNITS = {"bytes": "By"}                 # of OpenTelemetry; other units are its annotations
 
 
@@ -43,18 +45,23 @@ def check(argument: str, value: object, wanted: Any, words: str) -> None:
 
 
 class Channels:
-    """The channels of which somebody wants metrics. It keeps none of them alive."""
+    """The channels of which somebody wants metrics. It keeps none of them alive.
+
+    Threads: who adds has ADDING; any other may read meanwhile, because a set is
+    replaced and never changed.
+    """
 
     def __init__(self) -> None:
-        self._known: WeakSet[Channel] = WeakSet()
+        self._known: frozenset[ref[Channel]] = frozenset()
 
     def add(self, channel: Channel) -> None:
-        """Add a channel."""
-        self._known.add(channel)
+        """Add a channel, and forget those that are gone."""
+        self._known = frozenset(each for each in (*self._known, ref(channel)) if each() is not None)
 
     def read(self) -> Iterator[tuple[dict[str, str], Status]]:
         """Yield the labels and the status of each channel that is not closed."""
-        for channel in sorted(self._known, key=lambda each: each.address):
+        alive = [channel for each in self._known if (channel := each()) is not None]
+        for channel in sorted(alive, key=lambda each: each.address):
             if not channel._state.closed:
                 yield {"group": channel.group, "member": channel.address.name}, channel.status()
 
@@ -104,10 +111,11 @@ def prometheus(channel: Channel | aio.Channel,
     known = plain(channel)
     registry = REGISTRY if registry is None else registry
     check("registry", registry, CollectorRegistry, "a prometheus_client.CollectorRegistry")
-    if registry not in COLLECTORS:
-        COLLECTORS[registry] = Collector()
-        registry.register(COLLECTORS[registry])
-    COLLECTORS[registry].channels.add(known)
+    with ADDING:
+        if registry not in COLLECTORS:
+            COLLECTORS[registry] = Collector()
+            registry.register(COLLECTORS[registry])
+        COLLECTORS[registry].channels.add(known)
 
 
 METERS: "WeakKeyDictionary[Meter, Channels]" = WeakKeyDictionary()
@@ -121,12 +129,13 @@ def opentelemetry(channel: Channel | aio.Channel, meter: "Meter | None" = None) 
     from opentelemetry.metrics import Meter
 
     known = plain(channel)
-    meter = default_meter() if meter is None else meter
-    check("meter", meter, Meter, "an opentelemetry.metrics.Meter")
-    if (channels := METERS.get(meter)) is None:
-        channels = METERS[meter] = Channels()
-        observe_all(meter, channels)
-    channels.add(known)
+    with ADDING:
+        meter = default_meter() if meter is None else meter
+        check("meter", meter, Meter, "an opentelemetry.metrics.Meter")
+        if (channels := METERS.get(meter)) is None:
+            channels = METERS[meter] = Channels()
+            observe_all(meter, channels)
+        channels.add(known)
 
 
 @cache
