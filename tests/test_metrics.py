@@ -39,6 +39,14 @@ def test_prometheus_is_told_every_number_of_every_channel():
     assert "# HELP ringcast_hr HR of the send window" in text
 
 
+def test_some_metrics_can_be_asked_for_by_name():
+    registry = CollectorRegistry(auto_describe=True)    # as that of prometheus_client
+    with Channel(new_group(), name="A", stack="inproc") as channel:
+        metrics.prometheus(channel, registry)
+        for name in ("ringcast_hr", "ringcast_xmit_reqs_sent_total"):
+            assert samples(registry.restricted_registry([name])) == {(name, "A"): 0}
+
+
 def test_a_channel_that_is_closed_or_forgotten_has_no_metrics():
     registry = CollectorRegistry()
     with Channel(new_group(), name="A", stack="inproc") as channel:

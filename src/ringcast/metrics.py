@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
+LABELS = ("group", "member")
 ADDING = threading.Lock()               # held by a thread that adds a channel
 UNITS = {"bytes": "By"}                 # of OpenTelemetry; other units are its annotations
 
@@ -73,6 +74,11 @@ def values(status: Status) -> Iterator[tuple[str, Number, int]]:
             yield name, number, getattr(section, name)
 
 
+def declared() -> dict[str, Number]:
+    """Return each number that a status may have, by name."""
+    return {name: number for section in ALL for name, number in numbers(section).items()}
+
+
 class Collector:
     """What a registry of prometheus_client asks for metrics."""
 
@@ -80,23 +86,29 @@ class Collector:
         self.channels = Channels()
 
     def describe(self) -> list["Metric"]:
-        """Say nothing before there are channels."""
-        return []
+        """Return the metrics that a channel may have, without values: a reader may ask
+        for some of them by name."""
+        return [family(name, number) for name, number in declared().items()]
 
     def collect(self) -> Iterable["Metric"]:
         """Return the metrics of all channels."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
         families: dict[str, Metric] = {}
         for labels, status in self.channels.read():
             for name, number, value in values(status):
-                family = families.get(name)
-                if family is None:
-                    kind = GaugeMetricFamily if number.falls else CounterMetricFamily
-                    family = families[name] = kind(
-                        f"ringcast_{name}", f"{number.meaning}. {number.sign}", labels=[*labels])
-                family.add_metric([*labels.values()], value)    # type: ignore[attr-defined]
+                found = families.get(name)
+                if found is None:
+                    found = families[name] = family(name, number)
+                found.add_metric(                               # type: ignore[attr-defined]
+                    [labels[each] for each in LABELS], value)
         return families.values()
+
+
+def family(name: str, number: Number) -> "Metric":
+    """Return the metric of a number, without values."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    kind = GaugeMetricFamily if number.falls else CounterMetricFamily
+    return kind(f"ringcast_{name}", f"{number.meaning}. {number.sign}", labels=LABELS)
 
 
 COLLECTORS: "WeakKeyDictionary[CollectorRegistry, Collector]" = WeakKeyDictionary()
@@ -113,8 +125,9 @@ def prometheus(channel: Channel | aio.Channel,
     check("registry", registry, CollectorRegistry, "a prometheus_client.CollectorRegistry")
     with ADDING:
         if registry not in COLLECTORS:
-            COLLECTORS[registry] = Collector()
-            registry.register(COLLECTORS[registry])
+            collector = Collector()
+            registry.register(collector)
+            COLLECTORS[registry] = collector
         COLLECTORS[registry].channels.add(known)
 
 
@@ -149,8 +162,7 @@ def default_meter() -> "Meter":
 
 def observe_all(meter: "Meter", channels: Channels) -> None:
     """Make the instruments for each number that a status may have."""
-    declared = {name: number for section in ALL for name, number in numbers(section).items()}
-    for name, number in declared.items():
+    for name, number in declared().items():
         make: Callable[..., object] = (meter.create_observable_gauge if number.falls
                                        else meter.create_observable_counter)
         make(f"ringcast.{name}", callbacks=[partial(observe, name, channels)],
