@@ -4,14 +4,15 @@ bundle. perf/member.take_part calls their methods, in the order of the stages.""
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from random import Random
 from typing import Any
 
 from ringcast import Channel
 from ringcast.cli.perf.naive import NaiveReceiver, NaiveSender
-from ringcast.cli.perf.plan import PerfPlan, StreamChecker
+from ringcast.cli.perf.plan import POOL, PerfPlan, StreamChecker
 from ringcast.config import own_options
 from ringcast.protocols.faults import Discard
 from ringcast.status import by_name
@@ -64,13 +65,19 @@ class Sending(Peer):
     def work(self, seconds: float) -> dict[str, int]:
         if not self.plan.sends(self.name):
             return {}
-        payloads = self.plan.payloads(self.name) * self.plan.batch
-        sent, end = 0, time.perf_counter() + seconds
+        sent, portions, end = 0, self.portions(), time.perf_counter() + seconds
         while time.perf_counter() < end:
-            self.send_each(payloads)
-            sent += len(payloads)
+            self.send_each(portion := next(portions))
+            sent += len(portion)
         self.flush()
         return {self.name: sent}
+
+    def portions(self) -> Iterator[list[bytes]]:
+        """Return the payloads for ever, so many at a time that it costs nothing to look
+        at the clock: POOL calls, or one with a large batch."""
+        payloads, batch = self.plan.payloads(self.name) * self.plan.batch, self.plan.batch
+        size = batch if batch > POOL else len(payloads)
+        return cycle([payloads[at:at + size] for at in range(0, len(payloads), size)])
 
     def send_each(self, payloads: list[bytes]) -> None:
         """Send these messages with calls as the plan says; may wait."""
