@@ -11,7 +11,8 @@ and from the CPU time of other processes on the machine."""
 MULTICAST = f"""\
 {THROUGHPUT}
 naive: plain Python that joins messages into 64 KB TCP writes; one sender, no membership, and no
-limit on waiting."""
+limit on waiting. inproc: all members are in one process, and its CPU time is divided by the
+messages that all of them received."""
 UNICAST = """\
 unicast: S sends each message to R1 alone, with send(payload, dest); in the other rows to the
 group, in which only R1 receives. unicast by multicast: messages delivered a second, divided by
