@@ -85,7 +85,7 @@ class Home:
             raise ClosedError("the channel has closed") from None
         return await answer(asyncio.wrap_future(running))
 
-    def call_soon(self, function: Callable[..., None], *arguments: Any) -> None:
+    def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function in the thread's loop, if a channel is open."""
         if self._loop is not None:
             with suppress(RuntimeError):
@@ -99,7 +99,7 @@ class Home:
         if thread is None:
             return
         if connecting is not None and not connecting.cancel() and not connecting.exception():
-            self.call_soon(asyncio.ensure_future, connecting.result().close(PATIENCE))
+            self.call_soon(lambda: asyncio.ensure_future(connecting.result().close(PATIENCE)))
         thread.join()
 
     async def _run(self, connecting: Future[Channel]) -> None:
@@ -130,7 +130,7 @@ class Home:
         if channel.fault is not None:
             log.warning("group %s: this process is out of it, and joins it again at the next call: "
                         "%s", channel.group, channel.fault)
-            await channel.close(0)
+        await channel.close(PATIENCE)           # or wait for who closes it
 
     def _forget(self, connecting: Future[Channel]) -> None:
         """Let the next call join again."""
