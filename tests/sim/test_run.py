@@ -41,6 +41,12 @@ def test_what_is_fixed_is_not_drawn_and_changes_nothing_else():
         name: rate for name, rate in free.network.items() if name != "loss"}
 
 
+def test_an_option_of_the_stack_may_be_text():
+    text, number = (Settings(late=1, options={"suspect_timeout": each, "form_margin": each})
+                    for each in ("100", 100))
+    assert draw(7, text) == draw(7, number)
+
+
 def test_where_only_the_primary_part_goes_on_all_members_want_as_many():
     settings = Settings(options={"partition": "primary"})
     for plan in (draw(seed, settings) for seed in range(50)):

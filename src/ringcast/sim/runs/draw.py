@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ringcast.config import configure
 from ringcast.sim.network import MS
 from ringcast.sim.runs.faults import (
     LONG_ABSENCE,
@@ -61,7 +62,7 @@ def draw(seed: int, settings: Settings) -> Plan:
     framed |= send_buffer(Random(f"{seed} send buffer"), settings, framed)
     network = {"delay": (min(50_000, longest), longest)} | (
         {} if stack.is_lossless else network | framed)
-    options |= partition_options(Random(f"{seed} primary"), len(names), settings.options)
+    options |= partition_options(Random(f"{seed} primary"), len(names), given_options(settings))
     suspicion = int(options["suspect_timeout"] * MS)
     if (settings.sealed or settings.trusted) and (of_keys := Random(f"{seed} keys")).random() < 0.5:
         options = {"rekey_interval": of_keys.uniform(0.2, 2.0)} | options
@@ -110,6 +111,13 @@ def draw(seed: int, settings: Settings) -> Plan:
                        key=lambda action: action.at),
         comebacks={name: rng.random() < 0.6 or all_come_back or bool(settings.observers)
                    for name in names})
+
+
+def given_options(settings: Settings) -> dict[str, Any]:
+    """Return the options of the stack that are set, as numbers where they are numbers:
+    a command has them as text."""
+    config = configure(settings.options, settings.stack)
+    return {name: getattr(config, name) for name in settings.options}
 
 
 def sometimes(rng: Random, most: float) -> float:
