@@ -17,6 +17,7 @@ from processes import RINGCAST, children, is_running, ringcast, wait_for
 from ringcast.campaign.points import Point
 from ringcast.cli.simulate import campaign, seeds as command
 from ringcast.sim.runs.draw import draw
+from ringcast.sim.runs.mixed import Mixed
 from ringcast.sim.runs.run import Outcome, Run
 from ringcast.sim.runs.settings import Settings
 from ringcast.sim.trace import Trace
@@ -78,6 +79,8 @@ def test_one_seed_prints_its_plan_and_gives_the_same_run_each_time():
     (["--loss", "0,0.1"], "add --spark"),
     (["--loss", "0;1"], "not a number"),
     (["--results", "rows"], "add --spark"),
+    (["--mixed", "--steady", "0"], "leave out steady or mixed"),
+    (["--mixed", "--spark"], "leave one of"),
     (["--senders", "1"], "for a steady load"),
     (["--spark", "--seed", "1"], "leave one of"),
     (["--spark", "--members", "2,1"], "2 members or more"),
@@ -134,6 +137,31 @@ def test_one_seed_as_json_is_what_its_text_says():
     assert f"fingerprint {run['fingerprint']:08x}" in said
     assert (run["check"], run["replay"]) == ("", f"ringcast {shlex.join(words[:3])} --members 3 "
                                                  "--crashes 1")
+
+
+def test_a_mixed_seed_is_repeated_by_the_command_that_it_names():
+    """What is given is not drawn, also where it is the default."""
+    given = ["--stack", "mcast-udp", "--no-sealed", "--messages", "40"]
+    for seed in ("3", "5"):             # which draw another stack
+        first = ringcast("simulate", "--seed", seed, "--mixed", *given).stdout
+        named, rest = first.split("\n", 1)
+        words = shlex.split(named.removeprefix("the same as "))
+        assert "--mixed" not in words and "--sealed" not in words and "--stack" not in words
+        assert ringcast(*words[1:]).stdout == rest
+
+
+def test_many_mixed_seeds_run_side_by_side():
+    run = ringcast("simulate", "--seeds", "6", "--mixed", "--messages", "20", "--unicast", "0")
+    assert run.returncode == 0 and "no promise was broken in 6 runs" in run.stdout
+
+
+def test_a_failure_of_a_mixed_seed_names_what_it_has_drawn(monkeypatch, capsys):
+    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed, workers: (
+        each for each in [Outcome(seed=3, check="gap", sentence="gap", actions=9)]))
+    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome: outcome)
+    assert command.run_all(range(3, 4), Mixed(), 1) == 1
+    drawn = command.replay(3, Mixed().of_seed(3), 9)
+    assert drawn in capsys.readouterr().out and "--members" in drawn
 
 
 def test_a_campaign_as_json_has_its_settings_and_its_sum(capsys):

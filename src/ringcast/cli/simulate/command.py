@@ -13,6 +13,7 @@ import typer
 from ringcast.cli.app import app
 from ringcast.cli.options import AsJson, Conf, Master, Settings as Options, pairs, path, settings
 from ringcast.errors import ConfigError
+from ringcast.sim.runs.mixed import CHOICES, Mixed
 from ringcast.sim.runs.replay import DEFAULTS
 from ringcast.sim.runs.settings import Settings, pick
 
@@ -47,6 +48,13 @@ def only(values: Several | None, name: str) -> Any:
     return values[0] if values else None
 
 
+def mix(fixed: Settings, context: typer.Context) -> Mixed:
+    """Return settings of which each seed draws also those that were not given."""
+    sources = {name: context.get_parameter_source(name) for name in CHOICES}
+    return Mixed(**msgspec.structs.asdict(fixed), open=tuple(
+        name for name, source in sources.items() if source is None or source.name == "DEFAULT"))
+
+
 def setting(name: str, hint: Any) -> inspect.Parameter:
     """Return the option of the command for a field of Settings."""
     kind, text = get_args(hint)
@@ -74,6 +82,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 @app.command("simulate")
 @with_settings
 def simulate_command(
+    context: typer.Context,
     *,
     seeds: Annotated[int | None, typer.Option(
         help="How many runs; with --spark, of each combination.",
@@ -87,6 +96,9 @@ def simulate_command(
         parser=path, metavar="DIR",
         help="With --seed: write the events of the run to this directory, for ringcast "
              "audit.")] = None,
+    mixed: Annotated[bool, typer.Option(
+        "--mixed", help="Each seed draws also some of the options that are not given: the stack, "
+                        "members, faults, load, observers, keys.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes.",
                                                 show_default="one for each core")] = None,
     spark: Annotated[bool, typer.Option(
@@ -119,6 +131,10 @@ def simulate_command(
     failed. Each failure is listed with the shortest prefix of its plan that still
     fails, and with the command that replays it.
 
+    With --mixed, each seed draws more: also the stack, members that observe or start
+    late, keys and large messages, and often only a few kinds of faults. Such
+    combinations find mistakes that one list of options does not find.
+
     With --spark, runs with a steady load are spread over the cores of this machine or a
     cluster, for every combination of loss, group size, capacity and xmit_interval. The
     answer says which capacity and interval to take for each loss and group size.
@@ -137,6 +153,9 @@ def simulate_command(
         if seed is not None or actions is not None or trace is not None:
             raise ConfigError("--seed, --actions and --trace are for one run, and --spark is for "
                               "many; leave one of them out")
+        if mixed:
+            raise ConfigError("--mixed draws loads and faults, and --spark measures a steady load; "
+                              "leave one of them out")
         from ringcast.cli.simulate import campaign
 
         fixed, axes = campaign.split_axes(fixed, settings(options), **axes)
@@ -153,6 +172,8 @@ def simulate_command(
             raise ConfigError(f"--{name} is for a campaign; add --spark")
     fixed = msgspec.structs.replace(fixed, options=settings(options),
                                     **{name: only(values, name) for name, values in axes.items()})
+    if mixed:
+        fixed = mix(fixed, context)
     fixed.check()
     from ringcast.cli.simulate import seeds as seed_runs
 

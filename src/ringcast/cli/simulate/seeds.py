@@ -26,6 +26,7 @@ from ringcast.cli.options import print_json, typed
 from ringcast.cli.screen import console, lines, page
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.measure import Measured
+from ringcast.sim.runs.mixed import Mixed
 from ringcast.sim.runs.plan import listed
 from ringcast.sim.runs.replay import replay
 from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
@@ -47,6 +48,8 @@ def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None
         print_json({"run": msgspec.to_builtins(outcome)
                     | {"replay": replay(seed, fixed, actions)}})
         return int(bool(outcome.check))
+    if isinstance(fixed, Mixed):
+        print(f"the same as {replay(seed, fixed, actions)}")
     drawn = " ".join(f"{name}={value}" for name, value in plan.options.items())
     print(f"seed {seed}: {counted(len(plan.names), 'member')}, {drawn}")
     rates = " ".join(f"{name}={value:.3g}" for name, value in plan.network.items()

@@ -44,6 +44,7 @@ MOST_DELAY = 5 * MS         # of a network in which a member that is probed answ
 
 def draw(seed: int, settings: Settings) -> Plan:
     """Return the plan of a seed."""
+    settings = settings.of_seed(seed)
     if settings.steady is not None:
         return steady_plan(seed, settings)
     stack = STACKS[settings.stack]

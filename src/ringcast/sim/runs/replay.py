@@ -10,6 +10,7 @@ DEFAULTS = Settings()
 def replay(seed: int, fixed: Settings, actions: int | None = None) -> str:
     """Return a line for the shell that runs this seed with these settings. `actions`
     limits it to a prefix of the plan."""
+    fixed = fixed.of_seed(seed)
     words = ["ringcast", "simulate", "--seed", str(seed)]
     for name in Settings.__struct_fields__:
         value = getattr(fixed, name)

@@ -100,6 +100,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                                   "members.", True)] = False
     options: dict[str, Any] = {}        # of the stack
 
+    def of_seed(self, seed: int) -> "Settings":
+        """Return the settings of a seed: these, unless they are Mixed (mixed.py)."""
+        return self
+
     def check(self) -> None:
         """Raise ConfigError for what cannot be simulated."""
         if self.members is not None and not 1 <= self.members <= len(NAMES):
