@@ -216,6 +216,8 @@ def parameters(callback: Callable[..., Any]) -> Iterator[str]:
     """Yield a row for each argument and option of a command."""
     hints = typing.get_type_hints(callback, include_extras=True)
     for name, parameter in inspect.signature(callback).parameters.items():
+        if hints[name] is typer.Context:
+            continue
         info = next((each for each in typing.get_args(hints[name])[1:]
                      if isinstance(each, typer.models.ParameterInfo)), None)
         assert info is not None, name

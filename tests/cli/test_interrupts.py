@@ -111,7 +111,8 @@ def test_ctrl_c_ends_a_measurement_and_its_members(command):
 @pytest.mark.parametrize(("words", "program", "number"), [
     (["audit", "traces"], b"SparkSubmit", 1),
     (["simulate", "--spark", "--loss", "0,0.01"], b"SparkSubmit", 1),
-    (["demo"], b"spawn_main", 5)], ids=["audit", "simulate", "demo"])
+    (["simulate", "--audit", "--workers", "2"], b"spawn_main", 2),
+    (["demo"], b"spawn_main", 5)], ids=["audit", "simulate", "simulate-audit", "demo"])
 def test_ctrl_c_ends_a_command_its_java_and_its_members(command, words, program, number, tmp_path):
     if words[0] == "audit":
         assert ringcast("simulate", "--seed", "3", "--trace", tmp_path / "traces").returncode == 0

@@ -72,7 +72,7 @@ def test_one_seed_prints_its_plan_and_gives_the_same_run_each_time():
     (["--actions", "3"], "add --seed"),
     (["--set", "xmit_intervall=3"], "did you mean 'xmit_interval'"),
     (["--seed", "1", "--trace", "/proc/nowhere"], "cannot be written"),
-    (["--set", "trace=x"], "--seed N --trace DIR"),
+    (["--set", "trace=x"], "give --trace DIR"),
     (["--stack", "inproc"], "no stack 'inproc' that connects processes"),
     (["--stack", "mcast-tcp", "--loss", "0.1"], "give breaks"),
     (["--breaks", "2"], "no connections that could break"),
@@ -81,6 +81,7 @@ def test_one_seed_prints_its_plan_and_gives_the_same_run_each_time():
     (["--results", "rows"], "add --spark"),
     (["--mixed", "--steady", "0"], "leave out steady or mixed"),
     (["--mixed", "--spark"], "leave one of"),
+    (["--audit", "--spark"], "leave one of"),
     (["--senders", "1"], "for a steady load"),
     (["--spark", "--seed", "1"], "leave one of"),
     (["--spark", "--members", "2,1"], "2 members or more"),
@@ -105,9 +106,9 @@ def test_a_failure_is_listed_with_its_replay_and_status_1(monkeypatch, capsys):
     failed = Outcome(seed=5, check="gap", sentence="gap: somebody got it wrong", actions=9)
     shorter = Outcome(seed=5, check="gap", sentence="gap: shorter", actions=4)
     found = [failed, Outcome(seed=6, deliveries=99)]
-    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed, workers: (
+    monkeypatch.setattr(command, "outcomes", lambda *_: (
         each for each in found))
-    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome: shorter)
+    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome, again: shorter)
     assert command.run_all(range(5, 7), Settings(loss=0.2, options={"capacity": "3"}), 1) == 1
     said = capsys.readouterr().out
     assert "FAILED  gap: shorter" in said
@@ -117,9 +118,9 @@ def test_a_failure_is_listed_with_its_replay_and_status_1(monkeypatch, capsys):
 
 def test_as_json_there_is_a_line_for_each_failure_and_one_for_the_sum(monkeypatch, capsys):
     failed = Outcome(seed=5, check="gap", sentence="gap: somebody got it wrong", actions=9, cpu=0.5)
-    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed, workers: (
+    monkeypatch.setattr(command, "outcomes", lambda *_: (
         each for each in [failed, Outcome(seed=6, deliveries=99, counters={"num_lost": 3})]))
-    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome: outcome)
+    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome, again: outcome)
     assert command.run_all(range(5, 7), Settings(loss=0.2), 1, as_json=True) == 1
     failure, total = map(json.loads, capsys.readouterr().out.splitlines())
     assert failure == {"failure": {
@@ -156,9 +157,9 @@ def test_many_mixed_seeds_run_side_by_side():
 
 
 def test_a_failure_of_a_mixed_seed_names_what_it_has_drawn(monkeypatch, capsys):
-    monkeypatch.setattr(command, "outcomes", lambda seeds, fixed, workers: (
+    monkeypatch.setattr(command, "outcomes", lambda *_: (
         each for each in [Outcome(seed=3, check="gap", sentence="gap", actions=9)]))
-    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome: outcome)
+    monkeypatch.setattr(command, "shortest_prefix", lambda seed, fixed, outcome, again: outcome)
     assert command.run_all(range(3, 4), Mixed(), 1) == 1
     drawn = command.replay(3, Mixed().of_seed(3), 9)
     assert drawn in capsys.readouterr().out and "--members" in drawn
@@ -186,6 +187,14 @@ def test_a_replay_command_means_the_same_settings():
     assert given["--stack"] == "mcast-tcp"
     help_text = ringcast("simulate", "--help").stdout
     assert [option for option in given if option not in help_text] == []
+
+
+def test_many_runs_have_their_traces_in_folders_of_their_own(tmp_path):
+    run = ringcast("simulate", "--seeds", "2", "--first", "3", "--members", "2", "--messages", "20",
+                   "--trace", tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert {trace.name for trace in tmp_path.iterdir()} == {"3", "4"}
+    assert all([*trace.glob("*/*.parquet")] for trace in tmp_path.iterdir())
 
 
 def test_a_trace_has_every_event_of_the_run(tmp_path):

@@ -4,8 +4,9 @@ all cores. A failure is printed with the command that replays it."""
 import inspect
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import msgspec
 import typer
@@ -16,6 +17,9 @@ from ringcast.errors import ConfigError
 from ringcast.sim.runs.mixed import CHOICES, Mixed
 from ringcast.sim.runs.replay import DEFAULTS
 from ringcast.sim.runs.settings import Settings, pick
+
+if TYPE_CHECKING:
+    from ringcast.cli.simulate.audits import Audits
 
 SEEDS = 1000
 CAMPAIGN_SEEDS = 3                      # of each combination
@@ -55,6 +59,13 @@ def mix(fixed: Settings, context: typer.Context) -> Mixed:
         name for name, source in sources.items() if source is None or source.name == "DEFAULT"))
 
 
+def audits_of(traces: Path | None) -> "AbstractContextManager[Audits]":
+    """Start Spark, which audits the runs until the block ends."""
+    from ringcast.cli.simulate.audits import auditing
+
+    return auditing(traces)
+
+
 def setting(name: str, hint: Any) -> inspect.Parameter:
     """Return the option of the command for a field of Settings."""
     kind, text = get_args(hint)
@@ -90,15 +101,18 @@ def simulate_command(
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seed: Annotated[int | None, typer.Option(
         help="Run this seed alone and show what happens in it.")] = None,
-    actions: Annotated[int | None, typer.Option(
-        help="With --seed: perform only the first so many actions of its plan.")] = None,
-    trace: Annotated[Path | None, typer.Option(
-        parser=path, metavar="DIR",
-        help="With --seed: write the events of the run to this directory, for ringcast "
-             "audit.")] = None,
     mixed: Annotated[bool, typer.Option(
         "--mixed", help="Each seed draws also some of the options that are not given: the stack, "
                         "members, faults, load, observers, keys.")] = False,
+    actions: Annotated[int | None, typer.Option(
+        help="With --seed: perform only the first so many actions of its plan.")] = None,
+    audit: Annotated[bool, typer.Option(
+        "--audit", help="Audit each run as ringcast audit does, on Spark. What the audit finds "
+                        "fails the run.")] = False,
+    trace: Annotated[Path | None, typer.Option(
+        parser=path, metavar="DIR",
+        help="Write the events of the run to this directory, for ringcast audit; of many runs, "
+             "those of each seed to a directory of its own in this one.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes.",
                                                 show_default="one for each core")] = None,
     spark: Annotated[bool, typer.Option(
@@ -150,12 +164,12 @@ def simulate_command(
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers is {workers}; at least one is needed")
     if spark:
-        if seed is not None or actions is not None or trace is not None:
-            raise ConfigError("--seed, --actions and --trace are for one run, and --spark is for "
-                              "many; leave one of them out")
-        if mixed:
-            raise ConfigError("--mixed draws loads and faults, and --spark measures a steady load; "
+        if seed is not None or actions is not None:
+            raise ConfigError("--seed and --actions are for one run, and --spark is for many; "
                               "leave one of them out")
+        if mixed or audit or trace is not None:
+            raise ConfigError("--mixed, --audit and --trace are for runs with faults, and --spark "
+                              "measures a steady load; leave one of them out")
         from ringcast.cli.simulate import campaign
 
         fixed, axes = campaign.split_axes(fixed, settings(options), **axes)
@@ -179,9 +193,11 @@ def simulate_command(
 
     if actions is not None and actions < 0:
         raise ConfigError(f"--actions is {actions}; it is a number of actions, 0 or more")
-    if seed is not None:
-        raise typer.Exit(seed_runs.show_one(seed, fixed, actions, trace, as_json))
-    if actions is not None or trace is not None:
-        raise ConfigError("--actions and --trace are for one run; add --seed N")
+    if actions is not None and seed is None:
+        raise ConfigError("--actions is for one run; add --seed N")
     workers = workers or len(os.sched_getaffinity(0))
-    raise typer.Exit(seed_runs.run_all(range(first, first + seeds), fixed, workers, as_json))
+    with audits_of(trace) if audit else nullcontext() as audits:
+        if seed is not None:
+            raise typer.Exit(seed_runs.show_one(seed, fixed, actions, trace, as_json, audits))
+        raise typer.Exit(seed_runs.run_all(range(first, first + seeds), fixed, workers, as_json,
+                                           audits.traces if audits else trace, audits))

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.progress import (
@@ -33,20 +33,24 @@ from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
 from ringcast.sim.runs.settings import Settings
 from ringcast.units import counted
 
+if TYPE_CHECKING:
+    from ringcast.cli.simulate.audits import Audits
+
 CHUNK = 8       # seeds that a worker takes at a time
+AUDIT = "audit"     # the check that an audit makes
 SHRUNK = 20     # failures that are cut to their shortest prefix; the others are listed as they are
 
 # ------------------------------------------------------------------------------------------ one run
 
 def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None,
-             as_json: bool = False) -> int:
+             as_json: bool = False, audits: "Audits | None" = None) -> int:
     """Run one seed and print what happened in it; return the exit status."""
     plan = draw(seed, fixed)
     run = Run(plan, actions)
     if as_json:
-        outcome = traced(run, trace)[0] if trace else run.outcome()
+        outcome = audits.run(run, trace) if audits else perform(run, trace)
         print_json({"run": msgspec.to_builtins(outcome)
-                    | {"replay": replay(seed, fixed, actions)}})
+                    | {"replay": repeating(outcome, fixed, actions)}})
         return int(bool(outcome.check))
     if isinstance(fixed, Mixed):
         print(f"the same as {replay(seed, fixed, actions)}")
@@ -57,11 +61,9 @@ def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None
     shortest, longest = plan.network["delay"]
     print(f"network: {rates} delay={shortest / 1e6:g}..{longest / 1e6:g} ms")
     print(listed(run.actions))
+    outcome = audits.run(run, trace) if audits else perform(run, trace)
     if trace:
-        outcome, num_events = traced(run, trace)
-        print(f"{num_events} events in {typed(trace)}")
-    else:
-        outcome = run.outcome()
+        print(f"the trace is in {typed(trace)}")
     print(f"{outcome.deliveries} deliveries, {outcome.events} events, {outcome.simulated:.3f} "
           f"simulated seconds, fingerprint {outcome.fingerprint:08x}")
     if outcome.measured is not None:
@@ -79,33 +81,44 @@ def show_measured(measured: Measured) -> None:
           f"senders blocked for {measured.blocked:.3f} s of {measured.seconds:g} s")
 
 
-def traced(run: Run, directory: Path) -> tuple[Outcome, int]:
-    """Run with a trace. Return the outcome, and how many events the trace has."""
+def perform(run: Run, trace: Path | None) -> Outcome:
+    """Run, and write a trace if there is a folder for it."""
+    if trace is None:
+        return run.outcome()
     from ringcast.sim.trace import Trace  # needs pyarrow, which the rest does not
 
-    with Trace(run.cluster, directory) as trace:
-        outcome = run.outcome()
-    return outcome, trace.num_events
+    with Trace(run.cluster, trace):
+        return run.outcome()
+
+
+def repeating(outcome: Outcome, fixed: Settings, actions: int | None) -> str:
+    """Return the command that repeats a run and finds the same."""
+    return replay(outcome.seed, fixed, actions) + (" --audit" if outcome.check == AUDIT else "")
 
 
 # ---------------------------------------------------------------------------------------- many runs
 
-def run_all(seeds: range, fixed: Settings, workers: int, as_json: bool = False) -> int:
-    """Run the seeds, list the failures, and print sums; return the exit status."""
+def run_all(seeds: range, fixed: Settings, workers: int, as_json: bool = False,
+            traces: Path | None = None, audits: "Audits | None" = None) -> int:
+    """Run the seeds, list the failures, and print sums; return the exit status. If
+    there is a folder `traces`, each seed has a trace in a folder of its own there."""
     total, failures = Counter[str](), list[Outcome]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeElapsedColumn(), TimeRemainingColumn())
     with (Progress(*columns, console=console) as progress,
-          closing(outcomes(seeds, fixed, workers)) as coming):
+          closing(outcomes(seeds, fixed, workers, traces)) as coming):
         task = progress.add_task("simulated", total=len(seeds))
         for outcome in coming:
+            if audits is not None:
+                outcome = audits.judge_seed(outcome)
             progress.advance(task)
             add_up(total, outcome)
             if outcome.check:
                 if len(failures) < SHRUNK:
-                    outcome = shortest_prefix(outcome.seed, fixed, outcome)
+                    again = audits.simulate if audits and outcome.check == AUDIT else simulate
+                    outcome = shortest_prefix(outcome.seed, fixed, outcome, again)
                 failures.append(outcome)
-                command = replay(outcome.seed, fixed, outcome.actions)
+                command = repeating(outcome, fixed, outcome.actions)
                 if as_json:
                     print_json({"failure": {"seed": outcome.seed, "check": outcome.check,
                                             "sentence": outcome.sentence, "replay": command}})
@@ -118,13 +131,14 @@ def run_all(seeds: range, fixed: Settings, workers: int, as_json: bool = False) 
         return int(bool(failures))
     show_sum(total)
     for outcome in sorted(failures, key=lambda each: each.seed):
-        print(f"FAILED  {outcome.sentence}\n        {replay(outcome.seed, fixed, outcome.actions)}")
+        print(f"FAILED  {outcome.sentence}\n        {repeating(outcome, fixed, outcome.actions)}")
     if not failures:
         print(f"no promise was broken in {len(seeds):,} runs")
     return int(bool(failures))
 
 
-def outcomes(seeds: range, fixed: Settings, workers: int) -> Generator[Outcome]:
+def outcomes(seeds: range, fixed: Settings, workers: int,
+             traces: Path | None) -> Generator[Outcome]:
     """Yield the outcomes of all seeds as they come. A worker takes few seeds at a time,
     so that no core is idle at the end. If it is closed, its workers are killed."""
     portions = iter([seeds[start:start + CHUNK] for start in range(0, len(seeds), CHUNK)])
@@ -135,7 +149,7 @@ def outcomes(seeds: range, fixed: Settings, workers: int) -> Generator[Outcome]:
             while True:
                 while len(running) < 3 * workers and (portion := next(portions, None)) is not None:
                     with held_back():
-                        running.add(pool.submit(run_some, portion, fixed))
+                        running.add(pool.submit(run_some, portion, fixed, traces))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -162,9 +176,14 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def run_some(seeds: range, fixed: Settings) -> list[Outcome]:
+def run_some(seeds: range, fixed: Settings, traces: Path | None) -> list[Outcome]:
     """Run these seeds in a worker."""
-    return [simulate(seed, fixed) for seed in seeds]
+    return [perform(Run(draw(seed, fixed)), trace_of(seed, traces)) for seed in seeds]
+
+
+def trace_of(seed: int, traces: Path | None) -> Path | None:
+    """Return the folder for the trace of a seed, if there are traces."""
+    return None if traces is None else traces / str(seed)
 
 
 def add_up(total: Counter[str], outcome: Outcome) -> None:

@@ -11,6 +11,7 @@ alive.
 import math
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from time import process_time
 
 import msgspec
@@ -519,9 +520,10 @@ def simulate(seed: int, settings: Settings, actions: int | None = None) -> Outco
     return Run(draw(seed, settings), actions).outcome()
 
 
-def shortest_prefix(seed: int, settings: Settings, failed: Outcome) -> Outcome:
+def shortest_prefix(seed: int, settings: Settings, failed: Outcome,
+                    run: Callable[[int, Settings, int], Outcome] = simulate) -> Outcome:
     """Return the outcome of the shortest prefix of actions on which the same check
-    fails.
+    fails, if it is run by `run`.
 
     A prefix ends when the action after it would have happened. Then the network heals,
     as at the end of every run. If a prefix fails, a longer one may pass: so after each
@@ -531,13 +533,13 @@ def shortest_prefix(seed: int, settings: Settings, failed: Outcome) -> Outcome:
     while True:
         passes = -1
         while fails.actions - passes > 1:
-            outcome = simulate(seed, settings, (fails.actions + passes) // 2)
+            outcome = run(seed, settings, (fails.actions + passes) // 2)
             if outcome.check == failed.check:
                 fails = outcome
             else:
                 passes = outcome.actions
         shorter = sorted({fails.actions * step // TRIES for step in range(TRIES)})
-        again = next((outcome for outcome in (simulate(seed, settings, actions)
+        again = next((outcome for outcome in (run(seed, settings, actions)
                                               for actions in shorter)
                       if outcome.check == failed.check and outcome.actions < fails.actions), None)
         if again is None:

@@ -126,8 +126,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.size is not None and self.size > 60_000:
             raise ConfigError(f"a message has at most 60000 bytes here, not {self.size}")
         if "trace" in self.options:
-            raise ConfigError("trace cannot be set for many runs; give --seed N --trace DIR for "
-                              "one run")
+            raise ConfigError("trace is no option of simulated members; give --trace DIR")
         if self.mtu and not 1100 <= self.mtu <= 65_535:
             raise ConfigError(f"mtu is 0, or bytes of a frame from 1100 to 65535, not {self.mtu}")
         self._check_stack()
