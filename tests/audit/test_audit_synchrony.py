@@ -1,9 +1,14 @@
 """What an audit must find in the traces of a group that forms itself. Each violation is
 planted into a simulated run in which nothing was wrong."""
 
+from types import SimpleNamespace
+
 import pytest
 from planted_help import CRASHED, Copy, kept
 
+from ringcast.audit.groups import Groups, Stream
+from ringcast.audit.rows import Rows
+from ringcast.audit.synchrony import Paths, Step, skips
 from ringcast.audit.verdict import audit
 
 pytestmark = pytest.mark.spark
@@ -177,6 +182,25 @@ def test_a_member_may_die_with_a_view_that_it_was_not_shown(planted):
     """The last acks of B say where the streams begin for it in this view."""
     result, _ = planted
     assert [each for each in found_in(result.violations, "dying") if each.kind == "ack"] == []
+
+
+def test_an_ack_may_come_before_what_is_fetched_of_a_sender_that_is_back():
+    """Its stream goes on for D where it stood. But of A's messages up to 33 others tell
+    D, since A departed; to A it acknowledges them when it is back."""
+    found = Paths()
+    found.steps["D"] = [Step(1, 0, ("A", "D"), {}, receiving=True),
+                        Step(2, 0, ("D",), {"A": 33}, receiving=True),
+                        Step(3, 0, ("A", "D"), {}, receiving=True)]
+    found.starts["D", "A"], found.installs["D", 3] = [(1, 1), (3, 1)], 77
+    rows = SimpleNamespace(_skips={("D", 0): skips(Groups(), found)["D", Stream("A")]})
+
+    def left(kind, low, high, ev):
+        hole = {"kind": kind, "member": "D", "stream": 0, "begin": 1, "low": low, "high": high,
+                "ev": ev}
+        return [(piece["low"], piece["high"]) for piece in Rows._without_skips(rows, hole)]
+    assert left("ack", 18, 33, 78) == []
+    assert left("ack", 18, 33, 76) == left("gap", 18, 33, 78) == [(18, 33)]
+    assert left("ack", 18, 34, 78) == [(34, 34)]
 
 
 def test_what_a_crashed_member_may_explain_is_not_proven(planted):

@@ -7,6 +7,7 @@ from ringcast import Digest
 from ringcast._core import wire
 from ringcast.protocols.membership.messages import LEAVE, Leave
 from ringcast.protocols.multicast.base import DATA, REPEAT
+from ringcast.protocols.multicast.fetching import HELD
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
@@ -529,6 +530,31 @@ def test_what_others_kept_is_not_lost_with_a_view_that_is_not_shown(stack):
     play.end()
     assert [{*view.names} for view in d.views[-2:]] == [{*"AD"}, {*"BD"}]
     assert (play.got(a, d), play.got(c, d)) == (0, 6)
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_a_sender_that_is_back_gives_what_only_a_dead_member_had_of_it(stack):
+    """D is to get from B what C sent before it was cut off; but B dies. C is in the
+    view again, and has kept it for D, to which its stream begins behind that."""
+    play = Play(stack, names="ABCD")
+    b, c, d = play["B"], play["C"], play["D"]
+    play.cluster.network.discard = lambda source, target, datagram: (
+        target in "AD"
+        and wire.open_datagram(datagram, c.stack.group).kind in (DATA, REPEAT, HELD))
+    c.offer(6, 10)
+    play.run(100)
+    part(play, "ABD", "C")
+    play.cluster.network.cut.clear()
+    play.run(1_000)
+    assert {*c.views[-1].names} == {*"ABCD"} and len(d.multicast.flushing.pending) == 2
+    b.crash()
+    play.run(1_000)
+    assert d.multicast.flushing.departed[c.incarnation].holder == c.incarnation
+    play.cluster.network.discard = None
+    c.offer(2, 10)
+    play.end()
+    assert [{*view.names} for view in d.views[-3:]] == [{*"ABD"}, {*"ABCD"}, {*"ACD"}]
+    assert play.got(c, d) == 8
 
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])

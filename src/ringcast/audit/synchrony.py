@@ -238,17 +238,20 @@ def first_begins(found: Paths) -> dict[tuple[str, Stream], int]:
 
 def skips(groups: Groups, found: Paths) -> dict[tuple[str, Stream], list[Skip]]:
     """Return, for each member and stream, the positions between the end of a stream in
-    one view and its beginning in a later one. There may be none between them."""
+    one view and its beginning in a later one, in which the member acknowledges what
+    came before. There may be none between them."""
     ranges: dict[tuple[str, Stream], list[Skip]] = defaultdict(list)
     for member, steps in found.steps.items():
         for index, step in enumerate(steps):
             for sender, last in step.departed.items():
                 begin = _next_begin(groups, found, member, sender, last, index)
-                if begin is not None and begin > last:
+                if begin is not None:
                     met = next((later.view_id for later in steps[index:]
                                 if sender in later.members), None)
                     ev = -1 if met is None else found.installs.get((member, met), -1)
-                    ranges[member, Stream(sender)].append((last + 1, begin - 1, ev))
+                    # One that goes on where it stood skips nothing, and fetches it.
+                    ranges[member, Stream(sender)].append(
+                        (last + 1, begin - 1, ev) if begin > last else (FOREVER, last, ev))
     return ranges
 
 

@@ -1,6 +1,10 @@
 """Say what each member has of a departed sender, and what the parts have together."""
 
-from ringcast.protocols.multicast.keeping import Part, next_part, outermost, reach
+from types import SimpleNamespace
+
+from ringcast import Address, Digest
+from ringcast.protocols.multicast.flush import Agreed
+from ringcast.protocols.multicast.keeping import Keeping, Part, next_part, outermost, reach
 from ringcast.protocols.seqnos import MODULUS
 
 WHOLE, BEGIN, MIDDLE, END = Part(1, 4, 9), Part(2, 4, 6), Part(3, 5, 8), Part(4, 8, 9)
@@ -29,3 +33,15 @@ def test_parts_reach_as_far_as_they_touch():
 def test_parts_all_around_the_circle_come_to_an_end():
     third = MODULUS // 3
     reach([Part(1, 0, third), Part(2, third, 2 * third), Part(3, 2 * third, 1)], 0)
+
+
+def test_a_sender_is_asked_only_for_what_it_has_kept_for_us():
+    keeping = Keeping(SimpleNamespace(local=Address("D", 4)), Digest())
+
+    def is_kept(sender, place, **agreed):
+        return keeping.is_kept(sender, place, Agreed({}, {}, frozenset(), **agreed))
+    back, lows = frozenset({4}), {1: 5}
+    assert is_kept(1, 5, back=back, lows=lows) and is_kept(1, 7, back=back, lows=lows)
+    assert not is_kept(1, 4, back=back, lows=lows)      # it has freed the next one
+    assert not is_kept(2, 5, back=back, lows=lows)      # nobody was absent for it
+    assert not is_kept(1, 5, lows=lows)                 # it waited for others, and not for us

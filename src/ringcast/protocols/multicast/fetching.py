@@ -97,10 +97,10 @@ class Fetching:
     def note(self, member: int, fetch: Fetch) -> bool:
         """Note what a member misses, clipped to what we have. Return False if it makes
         no sense."""
-        held = self.layer.flushing.held_of(fetch.origin)
-        if not held:
+        streams = self._streams_of(fetch.origin)
+        if not streams:
             return True                 # it has settled, and the FETCH came late
-        wanted = clipped(fetch.ranges, held[-1].ring.low, held[0].ring.hr)
+        wanted = clipped(fetch.ranges, streams[-1].ring.low, end_of(streams[0]))
         if wanted is None:
             return False
         self.wanted.setdefault(fetch.origin, Requests()).add(member, wanted)
@@ -111,18 +111,25 @@ class Fetching:
         layer, wanted = self.layer, self.wanted
         self.wanted = {}
         for origin, requested in wanted.items():
-            if not (windows := layer.flushing.held_of(origin)):
+            if not (streams := self._streams_of(origin)):
                 continue
-            sources = [(self._held(window.stream),
-                        self.paces.setdefault(window.stream, Pace(layer.config.max_bytes)))
-                       for window in windows]
-            for dest, ranges in requested.take(windows[-1].ring.low, now, layer.pause).items():
+            sources = [(self._held(stream), end_of(stream),
+                        self.paces.setdefault(stream, Pace(layer.config.max_bytes)))
+                       for stream in streams]
+            for dest, ranges in requested.take(streams[-1].ring.low, now, layer.pause).items():
                 prefix = layer.stack.header(HELD, dest) + origin.to_bytes(8, "little")
-                for held, pace in sources:
-                    here = within(ranges, held.ring.low, held.ring.hr)
+                for held, end, pace in sources:
+                    here = within(ranges, held.ring.low, end)
                     datagrams, messages = pace.pack(held, here, prefix, layer.pause, now)
                     layer.counters.held_sent += messages
                     layer.send_datagrams(HELD, dest, datagrams, now)
+
+    def _streams_of(self, origin: int) -> list[Stream]:
+        """Return what we hold of a sender, the last stream first. It may be ourselves:
+        one that was cut off may have heard us through somebody who has died."""
+        if origin == self.layer.local.incarnation:
+            return [self.layer.own]
+        return [window.stream for window in self.layer.flushing.held_of(origin)]
 
     def _held(self, stream: Stream) -> Held:
         """Return what is kept of a stream, delivered or not, with all flags."""
@@ -163,3 +170,8 @@ class Fetching:
         if packet.kind == HELD:
             self.layer.counters.held_received += added
         return True
+
+
+def end_of(stream: Stream) -> Seqno:
+    """Return up to where there are messages of a stream that others may have."""
+    return stream.ring.hr if stream.own is None else stream.own.sent

@@ -348,9 +348,12 @@ class Flush:
                 gone.cut = earlier(gone.cut, agreed.cuts.get(origin, gone.cut))
             gone.parts = tuple(part for part in agreed.parts.get(origin, ())
                                if part.holder in others)
-            reached = gone.cut
+            gone.is_kept |= self.keeping.is_kept(origin, gone.come_up_to, agreed)
             if gone.holder not in others:
-                gone.holder, reached = 0, earlier(gone.cut, gone.come_up_to)
+                gone.holder = origin if gone.is_kept and origin in others else 0
+            reached = gone.cut
+            if gone.holder == 0:
+                reached = earlier(gone.cut, gone.come_up_to)
             elif gone.parts:
                 reached = earlier(gone.cut, reach(gone.parts, gone.come_up_to))
                 if precedes(reached, gone.cut) and self.layer.observing is None:

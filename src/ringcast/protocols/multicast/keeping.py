@@ -214,6 +214,13 @@ class Keeping:
                 window.ring.announce(cut)
         return window
 
+    def is_kept(self, sender: int, place: Seqno, agreed: "Agreed") -> bool:
+        """Return whether a member of the view has kept for us what it has sent since
+        this place: it frees nothing before we have finished what we lack."""
+        low = agreed.lows.get(sender)
+        return low is not None and self.layer.local.incarnation in agreed.back and (
+            not precedes(place, low))
+
     def begin(self, sender: Address, agreed: "Agreed") -> Seqno:
         """Return where the stream of a member begins here. If we have parted from it,
         we may have heard it longer than those who stayed with it: till after its report

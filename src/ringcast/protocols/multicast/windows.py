@@ -49,6 +49,7 @@ class Departed(ReceiveWindow):
     parts: tuple[Part, ...] = ()        # what others have, if the holder may have only a part
     whole: Seqno | None = None          # the end of the last whole message, once delivered
     is_held: bool = True                # others may ask for it
+    is_kept: bool = False               # its sender is back, and keeps it for us
     is_skipped: bool = False            # our application was not shown the view with its sender
     # Over a connection: whom we asked last, and up to where; scans without an answer.
     asked: tuple[int, Seqno] = (0, 0)
