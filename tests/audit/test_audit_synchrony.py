@@ -203,6 +203,19 @@ def test_an_ack_may_come_before_what_is_fetched_of_a_sender_that_is_back():
     assert left("ack", 18, 34, 78) == [(34, 34)]
 
 
+def test_what_a_sender_has_not_kept_is_skipped_behind_what_others_had():
+    """D was given by others what B had sent up to 10. B waited for D no longer: when
+    they meet, its stream begins at 12."""
+    found, groups = Paths(), Groups()
+    found.steps["D"] = [Step(1, 0, ("D",), {}, receiving=True),
+                        Step(2, 0, ("A", "D"), {}, receiving=True),
+                        Step(3, 0, ("A", "B", "D"), {}, receiving=True)]
+    found.starts["D", "B"], found.installs["D", 3] = [(2, 6), (3, 12)], 77
+    assert skips(groups, found) == {}
+    groups.reached["D", Stream("B"), 2] = 10
+    assert skips(groups, found) == {("D", Stream("B")): [(11, 11, 77)]}
+
+
 def test_what_a_crashed_member_may_explain_is_not_proven(planted):
     """A crashed, and may have installed a view that nobody else has."""
     result, _ = planted

@@ -242,17 +242,35 @@ def skips(groups: Groups, found: Paths) -> dict[tuple[str, Stream], list[Skip]]:
     came before. There may be none between them."""
     ranges: dict[tuple[str, Stream], list[Skip]] = defaultdict(list)
     for member, steps in found.steps.items():
-        for index, step in enumerate(steps):
-            for sender, last in step.departed.items():
-                begin = _next_begin(groups, found, member, sender, last, index)
-                if begin is not None:
-                    met = next((later.view_id for later in steps[index:]
-                                if sender in later.members), None)
-                    ev = -1 if met is None else found.installs.get((member, met), -1)
-                    # One that goes on where it stood skips nothing, and fetches it.
-                    ranges[member, Stream(sender)].append(
-                        (last + 1, begin - 1, ev) if begin > last else (FOREVER, last, ev))
+        ends = [(index, sender, last) for index, step in enumerate(steps)
+                for sender, last in step.departed.items()]
+        for index, sender, last in [*ends, *_ends_of_fetched(groups, found, member)]:
+            begin = _next_begin(groups, found, member, sender, last, index)
+            if begin is not None:
+                met = next((later.view_id for later in steps[index:]
+                            if sender in later.members), None)
+                ev = -1 if met is None else found.installs.get((member, met), -1)
+                # One that goes on where it stood skips nothing, and fetches it.
+                ranges[member, Stream(sender)].append(
+                    (last + 1, begin - 1, ev) if begin > last else (FOREVER, last, ev))
     return ranges
+
+
+def _ends_of_fetched(groups: Groups, found: Paths, member: str) -> Iterator[tuple[int, str, int]]:
+    """Yield where streams end that a member has fetched from others, of senders that it
+    had not met: the view that comes next, the sender, and the last position given. The
+    sender may be back, and have kept nothing for it."""
+    steps = found.steps[member]
+    senders = [sender for peer, sender in found.starts if peer == member]
+    for index, step in enumerate(steps):
+        for sender in senders:
+            starts = found.starts[member, sender]
+            if sender not in step.members and step.view_id in dict(starts):
+                given = (groups.reached.get((member, Stream(sender), each.view_id))
+                         for each in steps[:index + 1])
+                last = max((last for last in given if last is not None), default=None)
+                if last is not None:
+                    yield index + 1, sender, last
 
 
 def _next_begin(groups: Groups, found: Paths, member: str, sender: str, last: int,
