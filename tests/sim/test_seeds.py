@@ -111,6 +111,10 @@ KEPT_SETTINGS = [
     # A stream that ended in the middle of a large message for a member that kept it for
     # others went on for this member without the begin.
     (Settings(partitions=2, exclusions=3, durable=3, mtu=1500), 990144),
+    # Who had reported to an attempt took the next one as its heir. But its coordinator
+    # knew that nobody had installed the first; others went on with that one.
+    (Settings(crashes=2, partitions=3, exclusions=1, leaves=1, mtu=1500, durable=1,
+              trusted=True), 1100130),
     # What was next in order was let in however much was held.
     (Settings(members=3, observers=1, large=3, messages=100, crashes=2, unicast=0), 5008),
     # The first primary view was at its coordinator alone. Others without a view had

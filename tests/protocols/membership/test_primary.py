@@ -2,13 +2,23 @@
 whatever moment."""
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 from membership_world import World
 
 from ringcast._core import wire
-from ringcast.protocols.membership.messages import INSTALL, MAX_QUORUMS, PREPARE, Quorum
-from ringcast.protocols.membership.primary import has_majority, judge_view, merged_roots
+from ringcast.config import configure
+from ringcast.protocols.membership.change import Change
+from ringcast.protocols.membership.messages import (
+    INSTALL,
+    MAX_QUORUMS,
+    PREPARE,
+    Prepare,
+    Quorum,
+    Seat,
+)
+from ringcast.protocols.membership.primary import Voting, has_majority, judge_view, merged_roots
 
 A, B, C, D, E, F = range(1, 7)
 
@@ -111,6 +121,38 @@ def test_an_attempt_that_nobody_may_have_does_not_take_the_place_of_another_grou
     later = sure(4, C, D, roots=[2])
     assert not is_primary([B, C, D], {B: [alone], C: [later], D: [later]}, leaving=[B])
     assert is_primary([A, C, D], {A: [alone], C: [later], D: [later]})
+
+
+def attempted(*quorums, view_id, seats, roots):
+    """Return what a member knows of an attempt to which it reports."""
+    voting = Voting(SimpleNamespace(), configure({}))
+    voting.quorums = list(quorums)
+    voting.attempt(Prepare(view_id, [Seat(f"{who}", who, "", 0) for who in seats], roots=roots))
+    return voting.quorums[-1]
+
+
+def test_an_attempt_is_no_heir_of_one_that_nobody_had():
+    """D prepared a view of all, then one with E and F alone. It knows that nobody had
+    the first one. A, B and C do not, and follow it. To E, which had reported to both,
+    theirs does not take the place of that of D, E and F."""
+    tried, last = attempt(1, D, E, F, A, B, C), sure(1, A, B, C)
+    again = attempted(tried, view_id=2, seats=[D, E, F], roots=[2])
+    assert again == Quorum(2, [D, E, F], [2])
+    theirs = sure(3, A, B, C, roots=[1])
+    assert not is_primary([A, B, C, E], {A: [theirs], B: [theirs], C: [theirs], E: [tried, again]})
+    assert attempted(last, view_id=2, seats=[A, B, C], roots=[2]).roots == [1, 2]
+
+
+def test_members_are_told_again_if_a_view_follows_no_attempt():
+    """The coordinator A knew of an attempt, and told that its view follows that. B
+    should have known of it, too, and does not: so there was none."""
+    tried, own = attempt(1, A, B), 2
+    change = Change(own, [], {}, 0, 0, roots=judge_view([A, B], 1, {A: [tried]}, {}, [A, B])
+                    .roots(own))
+    assert change.roots == [1]
+    assert change.has_told(judge_view([A, B], 1, {A: [tried], B: [tried]}, {}, [A, B]))
+    assert not change.has_told(judge_view([A, B], 1, {A: [tried], B: []}, {}, [A, B]))
+    assert not Change(own, [], {}, 0, 0).has_told(judge_view([A], 1, {A: []}, {}, [A]))
 
 
 def test_a_view_that_follows_attempts_only_needs_min_members():

@@ -141,6 +141,11 @@ class Change:
                    if not self.reports[member].is_leaving}
         return judge_view(self.members, min_members, reported, self.left, present)
 
+    def has_told(self, verdict: Verdict) -> bool:
+        """Return whether PREPARE has said that the view is primary, and no roots that
+        it has not."""
+        return bool(self.roots) and {self.id, *verdict.roots(self.id)}.issuperset(self.roots)
+
     def decide(self, ours: Install | None, verdict: Verdict) -> Install:
         """Return the view, now that all have reported. The coordinator has `ours`."""
         seats, gone = [], []

@@ -128,10 +128,11 @@ class Coordinator:
             self._decide(change, now)
 
     def _decide(self, change: Change, now: Instant) -> None:
-        """Decide on the view. It may be primary though we did not foresee it: then its
-        members must be told first (primary.py)."""
+        """Decide on the view. It may be primary though we did not foresee it, or not
+        follow an attempt that we know: then its members must be told first
+        (primary.py)."""
         verdict = change.judge(self.layer.voting.min_members)
-        if verdict.is_primary and not change.roots:
+        if verdict.is_primary and not change.has_told(verdict):
             self.begin(change.seats, None, now, verdict)
         else:
             change.decide(self.layer.install, verdict)

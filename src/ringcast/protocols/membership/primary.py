@@ -22,8 +22,9 @@ the attempt, too, unless
 until they meet. Then a majority of each is needed. `roots` tell if two primary views
 belong to one history, so that the later one takes the place of the earlier one. An
 attempt gives no roots but its own id: if nobody has installed it, the views that it was
-to follow have no other one behind them. For the same reason a view that follows only
-attempts may be a first one, and needs `min_members`.
+to follow have no other one behind them. And it has none of the attempts before it but
+those that its coordinator tells, which knows if they are void. For the same reason a
+view that follows only attempts may be a first one, and needs `min_members`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -89,7 +90,8 @@ class Voting:
     def attempt(self, prepare: Prepare) -> None:
         """Remember a view that may become primary, because we report to it."""
         if prepare.roots and all(quorum.id != prepare.id for quorum in self.quorums):
-            roots = merged_roots([*inherited_roots(self.quorums), *prepare.roots])
+            sure = [quorum for quorum in self.quorums if quorum.is_sure]
+            roots = merged_roots([*inherited_roots(sure), *prepare.roots])
             self.quorums.append(Quorum(prepare.id, voters_of(prepare.seats), roots))
             del self.quorums[:-MAX_QUORUMS]
 
