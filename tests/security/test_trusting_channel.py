@@ -93,6 +93,23 @@ def test_whose_key_is_removed_is_excluded_soon_and_does_not_come_back(stack, tmp
             assert sorted(c.view.names) == ["A", "B", "C/2"]
 
 
+def test_a_key_is_changed_while_the_group_runs_as_the_page_on_security_says(stack, tmp_path):
+    trust = folders(tmp_path, "ABC")
+    with joined("AB", {name: {"trust": trust[name]} for name in "AB"}) as (a, b):
+        group = a.group
+        with Channel(group, name="C", trust=trust["C"], min_members=3, **DEFAULTS) as c:
+            before = c.address
+        for name in "ABC":
+            remove_key(trust[name], "C")
+        (trust["C"] / "C.key").unlink()
+        public = new_key(trust["C"], "C")
+        for name in "AB":
+            add_key(trust[name], "C", public)
+        with Channel(group, name="C", trust=trust["C"], min_members=3, **DEFAULTS) as c:
+            assert sorted(c.view.names) == ["A", "B", "C"] and before not in c.view
+            wait_for(lambda: len(a.view) == len(b.view) == 3)
+
+
 def test_a_folder_that_is_gone_for_a_while_changes_nothing(stack, tmp_path, caplog):
     trust = folders(tmp_path, "AB")
     with joined("AB", {name: {"trust": trust[name]} for name in "AB"}) as (a, b):
