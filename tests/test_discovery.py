@@ -135,6 +135,18 @@ def test_a_folder_that_is_a_file_is_refused_with_a_sentence(tmp_path):
         parse(f"folder:{tmp_path}/file")
 
 
+def test_a_folder_that_cannot_be_looked_at_is_refused_with_a_sentence(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="cannot be read: File name too long; name a folder"):
+        parse(f"folder:{tmp_path}/{'a' * 300}")
+
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied; name a folder"):
+        parse(f"folder:{tmp_path}/folder")
+
+
 def test_what_needs_no_asking_is_known_at_once_and_without_a_thread(finder):
     before = threads()
     assert finder("multicast").find() == []

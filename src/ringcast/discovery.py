@@ -94,11 +94,23 @@ def parse(discovery: Discovery, name: str = "", needs_ports: bool = False) -> Fi
         return Names([_host(discovery, rest, needs_ports)])
     if kind == "folder" and rest and "\0" not in rest:
         path = Path(rest).absolute()
-        if path.exists() and not path.is_dir():
-            raise ConfigError(f"discovery={discovery!r}: {path} is no folder; name one that all "
-                              "members share, or one that can be made")
+        _check_folder(discovery, path)
         return Folder(path, name)
     raise ConfigError(f"discovery={discovery!r} is none of {CHOICES}")
+
+
+def _check_folder(discovery: str, path: Path) -> None:
+    """Raise ConfigError if what is at a path is no folder, or cannot be seen."""
+    try:
+        is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(f"discovery={discovery!r}: {path} cannot be read: {error.strerror}; "
+                          "name a folder that this user may read and write") from None
+    if not is_folder:
+        raise ConfigError(f"discovery={discovery!r}: {path} is no folder; name one that all "
+                          "members share, or one that can be made")
 
 
 def _host(discovery: str, text: str, needs_port: bool) -> tuple[str, str]:
