@@ -78,8 +78,12 @@ def write_secret(path: Path) -> None:
                           "give another path") from None
     except OSError as error:
         raise ConfigError(f"{typed(path)!r} cannot be written: {error.strerror}") from None
-    with open(descriptor, "w") as file:
-        os.fchmod(descriptor, 0o600)    # whatever the umask
-        file.write(secrets.token_hex(SIZE) + "\n")
-        file.flush()
-        os.fsync(descriptor)
+    try:
+        with open(descriptor, "w") as file:
+            os.fchmod(descriptor, 0o600)    # whatever the umask
+            file.write(secrets.token_hex(SIZE) + "\n")
+            file.flush()
+            os.fsync(descriptor)
+    except OSError as error:
+        path.unlink()                   # half a secret is none, and would be in the way
+        raise ConfigError(f"{typed(path)!r} cannot be written: {error.strerror}") from None

@@ -1,5 +1,6 @@
 """Where a group's secret comes from."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -41,6 +42,20 @@ def test_a_file_that_is_there_is_not_overwritten(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written: No such file"):
         write_secret(tmp_path / "nowhere" / "secret")
     assert path.read_text() == "something"
+
+
+@pytest.mark.parametrize("call", ["fchmod", "fsync"])
+def test_a_secret_that_cannot_be_written_leaves_no_file_that_looks_like_one(tmp_path, monkeypatch,
+                                                                            call):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
+            write_secret(tmp_path / "secret")
+    write_secret(tmp_path / "secret")
+    assert len(read_secret(tmp_path / "secret")) == 32
 
 
 @pytest.mark.parametrize("text", [DIGITS, DIGITS + "\n", DIGITS.upper()])
