@@ -1,11 +1,14 @@
 """`ringcast join`, a member at a terminal, and `ringcast members`, who asks who is
 there."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
+from itertools import islice
 
 import pytest
 from channels import new_group
@@ -110,22 +113,22 @@ def test_an_observer_joins_and_is_named(group, join):
     assert watcher.until_json("message") == {"sender": "ann", "seqno": 1, "payload": "hello"}
 
 
-def test_an_observer_shows_what_it_missed(capsys):
+def test_an_observer_shows_what_it_missed(capfd):
     Terminal(as_json=True, observes=True).on_skipped(Address("ann", 1), 3, 7)
-    assert json.loads(capsys.readouterr().out) == {
+    assert json.loads(capfd.readouterr().out) == {
         "skipped": {"sender": "ann", "first": 3, "last": 7}}
     Terminal(as_json=False, observes=True).on_skipped(Address("an\x1bn", 1), 3, 7)
-    assert capsys.readouterr().out == "-- missed messages 3 to 7 of an\\x1bn\n"
+    assert capfd.readouterr().out == "-- missed messages 3 to 7 of an\\x1bn\n"
 
 
-def test_in_a_narrow_terminal_a_view_is_folded_between_words(monkeypatch, capsys):
+def test_in_a_narrow_terminal_a_view_is_folded_between_words(monkeypatch, capfd):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for name, value in {"COLUMNS": "30", "NO_COLOR": "1", "TERM": "dumb"}.items():
         monkeypatch.setenv(name, value)
     members = tuple(Address(name, number) for number, name in enumerate(
         ("recorder.example.org", "dashboard.example.org"), 1))
     Terminal(as_json=False).on_view(View(5, members, joined=members[1:]))
-    assert capsys.readouterr().out.splitlines() == [
+    assert capfd.readouterr().out.splitlines() == [
         "-- recorder.example.org,", "   dashboard.example.org", "   (dashboard.example.org",
         "   joined)"]
 
@@ -184,6 +187,28 @@ def test_a_reader_that_goes_away_ends_it_quietly(group, join):
     reader.type(b"nobody reads this\n")
     assert reader.process.wait(PATIENCE) == 128 + signal.SIGPIPE
     assert reader.process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_that_does_not_block_gets_every_line(group, join, unbuffered):
+    """As where programs share a terminal, and one of them has chosen so for all."""
+    there, here = os.pipe()
+    os.set_blocking(here, False)
+    room = fcntl.fcntl(here, fcntl.F_SETPIPE_SZ, 4096)
+    reader = join(group, "--json", stdout=here, env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
+    os.close(here)
+    for number in range(100):
+        reader.type(b"%d" % number + b"x" * 1000 + b"\n")
+    wait_for(lambda: waiting_in(there) > room // 2)
+    with os.fdopen(there, "rb") as output:
+        view, *messages = map(json.loads, islice(output, 101))
+    assert "view" in view
+    assert [each["message"]["seqno"] for each in messages] == [*range(1, 101)]
+
+
+def waiting_in(pipe):
+    """Return how many bytes wait in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_a_full_disk_ends_it_with_a_sentence(group):

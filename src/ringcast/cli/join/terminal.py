@@ -162,10 +162,15 @@ class Terminal:
             self._write(capture.get().encode(sys.stdout.encoding, "replace"))
 
     def _write(self, line: bytes) -> None:
-        """Write a line at once."""
+        """Write a line at once, and all of it. Standard output may be full and not
+        block, if another program that has it has chosen so: wait until there is room."""
+        rest = memoryview(line)
         with self._ending_if_unwritable():
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
+            while rest:
+                try:
+                    rest = rest[os.write(1, rest):]
+                except BlockingIOError:
+                    select.select([], [1], [])
 
     @contextmanager
     def _ending_if_unwritable(self) -> Iterator[None]:
