@@ -162,8 +162,8 @@ class Terminal:
             self._write(capture.get().encode(sys.stdout.encoding, "replace"))
 
     def _write(self, line: bytes) -> None:
-        """Write a line at once, and all of it. Standard output may be full and not
-        block, if another program that has it has chosen so: wait until there is room."""
+        """Write a line at once, and all of it. If standard output is full and does not
+        block, as another program that shares it may have chosen, wait for room."""
         rest = memoryview(line)
         with self._ending_if_unwritable():
             while rest:
