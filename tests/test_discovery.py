@@ -15,9 +15,12 @@ from functools import partial
 
 import msgspec
 import pytest
+from channels import new_group
+from ports import free_port
 from processes import PATIENCE, wait_for
 
 from ringcast import Channel, discovery
+from ringcast.channel import seeking
 from ringcast.cli.ask import ask
 from ringcast.discovery import DEAD, STALE, Entry, Folder, parse
 from ringcast.errors import ConfigError
@@ -106,6 +109,34 @@ def in_child(act):
 
 
 # ------------------------------------------------------------------------------------- What is said
+
+@pytest.mark.parametrize("stack", [pytest.param("mcast-udp", marks=pytest.mark.udp), "mcast-tcp"])
+@pytest.mark.parametrize("bad", ["192.0.2.1:7700", "localhost:7700"])
+def test_addresses_at_which_nobody_can_be_sought_are_named_once(warnings, monkeypatch, stack, bad):
+    """That of another host, say, where the interface is loopback; or a name."""
+    monkeypatch.setattr(seeking, "PAUSE", 1)
+    found, asked = [bad, "127.0.0.1:9"], []
+
+    def find():
+        asked.append(len(found))
+        return list(found)
+
+    with Channel(new_group(), stack=stack, port=free_port(), discovery=find) as channel:
+        physical = channel._transport.physical
+        wait_for(lambda: warnings())
+        found.append("127.0.0.2:9")
+        wait_for(lambda: asked[-1] == 3 and len(channel._driver.seeking._known) == 3)
+    assert warnings() == [f"cannot look for members at {bad} from {physical}; give IPv4 addresses "
+                          "with a port that the option interface reaches, at most 1024"]
+
+
+def test_who_asks_only_names_such_addresses_too(warnings):
+    how = "hosts:192.0.2.1:7700,192.0.2.2:7700"
+    assert ask(new_group(), "mcast-tcp", how, 0.1, {"port": free_port()}) == []
+    assert [line.split(" from")[0] for line in warnings()] == [
+        "cannot look for members at 192.0.2.1:7700 and 1 more"]
+
+
 
 @pytest.mark.parametrize("wrong", [
     "", "multicasts", "multicast:", "hosts", "hosts:", "hosts:a,", "hosts:a:7700,,b", "hosts:a:0",

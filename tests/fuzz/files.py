@@ -241,8 +241,8 @@ def place(program: Program) -> None:
     found = Folder(path, "X").look()
     assert len(found) <= 1 and all(isinstance(each, str) for each in found)
     assert len(body) <= LARGEST_FILE or not found
-    places, num_bad = parse_places(found, True, range(7700, 7710))
-    assert len(places) <= MOST_PLACES and num_bad <= 1
+    places, bad = parse_places(found, True, range(7700, 7710))
+    assert len(places) <= MOST_PLACES and len(bad) <= 1
     for host, port in places:
         assert host.startswith("127.") and 0 < port < 65536
 

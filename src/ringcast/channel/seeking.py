@@ -5,10 +5,13 @@ thread that polls asks it now and then, and tells the transport what is new.
 """
 
 from ringcast.discovery import Finder
+from ringcast.logs import log
 from ringcast.stack import Instant
 from ringcast.transport import Transport
+from ringcast.transport.ipv4 import MOST_PLACES
 
 PAUSE = 100_000_000         # nanoseconds between two questions
+LONGEST = 80                # characters of an address that the log shows
 
 
 class Seeking:
@@ -21,6 +24,7 @@ class Seeking:
     def __init__(self, finder: Finder, transport: Transport) -> None:
         self._finder, self._transport = finder, transport
         self._known: list[str] = []
+        self._bad: set[str] = set()                     # addresses where nobody is sought
         self.due: Instant = 0                           # when to ask again
 
     def start(self, now: Instant) -> None:
@@ -33,7 +37,16 @@ class Seeking:
         self.due = now + PAUSE
         if (found := self._finder.find()) != self._known:
             self._known = found
-            self._transport.seek(found)
+            self._note_bad(self._transport.seek(found))
+
+    def _note_bad(self, bad: list[str]) -> None:
+        """Say once where nobody is sought, if somebody should be."""
+        before, self._bad = self._bad, set(bad)
+        if new := [each for each in bad if each not in before]:
+            log.warning("cannot look for members at %s%s from %s; give IPv4 addresses with a port "
+                        "that the option interface reaches, at most %d", new[0][:LONGEST],
+                        f" and {len(new) - 1} more" if new[1:] else "",
+                        self._transport.physical, MOST_PLACES)
 
     def close(self) -> None:
         """Let nobody find this member any more."""

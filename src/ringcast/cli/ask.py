@@ -7,6 +7,7 @@ from typing import Any
 from ringcast import Address, arguments
 from ringcast.access import open_access
 from ringcast.address import new_incarnation
+from ringcast.channel.seeking import Seeking
 from ringcast.config import configure, nanoseconds
 from ringcast.discovery import parse
 from ringcast.protocols.membership.asking import Asking
@@ -30,14 +31,14 @@ def ask(group: str, stack: str, discovery: str, timeout: float, options: dict[st
     finder = parse(discovery, needs_ports=needs_ports(stack))
     with closing(finder), closing(open_transport(
             stack, group, local.incarnation, config, access)) as transport:
-        asking = Asking(config)
+        asking, seeking = Asking(config), Seeking(finder, transport)
         layers = Stack([asking, Parts(config.fitted(transport.max_datagram).max_datagram)],
                        local=local, group=group, physical=transport.physical,
                        sealed=access is not None)
         end = time.monotonic_ns() + nanoseconds(1000 * timeout)
         layers.start(now := time.monotonic_ns())
         while now < end and not asking.is_over:
-            transport.seek(finder.find())
+            seeking.tell(now)
             transport.put(layers.take().packets)
             wait = min(asking.deadline(), end, now + LOOK) - now
             datagrams = transport.poll(max(0, wait))

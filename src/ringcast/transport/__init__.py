@@ -69,9 +69,10 @@ class Transport(Protocol):
         """Replace the table of routes: member ids, and the `physical` of each. Entries
         that make no sense are counted and left out."""
 
-    def seek(self, addresses: Collection[str]) -> None:
+    def seek(self, addresses: Collection[str]) -> list[str]:
         """Replace the list of addresses where other members may be: what is sent to
-        EVERYONE from now on also goes there, as far as the transport can.
+        EVERYONE from now on also goes there, as far as the transport can. Return those
+        that are left out.
 
         An address is `host:port` of one IPv4 host, or `host` alone where members take
         ports of a range. At most 1,024 places are sought. Addresses that make no sense

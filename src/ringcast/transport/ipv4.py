@@ -73,21 +73,21 @@ def parse_host_port(physical: object, loopback: bool) -> HostPort | None:
 
 
 def parse_places(addresses: Collection[object], loopback: bool,
-                 ports: Sequence[int]) -> tuple[list[HostPort], int]:
-    """Return the places that addresses name, each once, and how many addresses name
+                 ports: Sequence[int]) -> tuple[list[HostPort], list[str]]:
+    """Return the places that addresses name, each once, and the addresses that name
     none or are too many. An address without a port stands for all `ports`."""
     places: dict[HostPort, None] = {}
-    num_bad = 0
+    bad: list[str] = []
     for address in addresses:
         named = [address] if ":" in str(address) else [f"{address}:{port}" for port in ports]
         found = [place for each in named
                  if (place := parse_host_port(each, loopback)) is not None]
         new = [place for place in found if place not in places]
         if not found or len(places) + len(new) > MOST_PLACES:
-            num_bad += 1
+            bad.append(str(address))
         else:
             places.update(dict.fromkeys(new))
-    return list(places), num_bad
+    return list(places), bad
 
 
 @contextmanager

@@ -66,9 +66,9 @@ class SealedTransport:
         """See `Transport.connect`."""
         self._inner.connect(routes)
 
-    def seek(self, addresses: Collection[str]) -> None:
+    def seek(self, addresses: Collection[str]) -> list[str]:
         """See `Transport.seek`."""
-        self._inner.seek(addresses)
+        return self._inner.seek(addresses)
 
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> Sequence[Buffer]:
         """See `Transport.poll`. Returns early and empty if nothing that came opens."""

@@ -186,15 +186,16 @@ class UdpTransport(RefCountedTransport):
         address = parse_host_port(physical, self._loopback)
         return None if address is None or member == EVERYONE else SockAddr(*address)
 
-    def seek(self, addresses: Collection[str]) -> None:
+    def seek(self, addresses: Collection[str]) -> list[str]:
         """See `Transport.seek`: each datagram to EVERYONE also goes by unicast to each
         of these addresses, unless it is this member's own or in the table of routes. An
         address needs a port, which is the one of a member's `physical`."""
-        places, num_bad = parse_places(addresses, self._loopback, ())
+        places, bad = parse_places(addresses, self._loopback, ())
         with self._lock:
-            self._bad_addresses += num_bad
+            self._bad_addresses += len(bad)
             self._sought = [place for place in places if place != self._own]
             self._address_all()
+        return bad
 
     def _address_all(self) -> None:
         """Make the addresses of all destinations: of members, of EVERYONE, and of each

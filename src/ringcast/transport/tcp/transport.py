@@ -210,16 +210,17 @@ class TcpTransport(RefCountedTransport):
             self._routes = table
         self.wake()
 
-    def seek(self, addresses: Collection[str]) -> None:
+    def seek(self, addresses: Collection[str]) -> list[str]:
         """See `Transport.seek`. The places are dialed until a member that is there has
         a link. An address without a port stands for all ports of the range."""
-        places, num_bad = parse_places(addresses, self._loopback, self._ports)
+        places, bad = parse_places(addresses, self._loopback, self._ports)
         with self._lock:
-            self._counters["bad_addresses"] += num_bad
+            self._counters["bad_addresses"] += len(bad)
             if places == self._sought:      # nothing to wake anybody for
-                return
+                return bad
             self._places = self._sought = places
         self.wake()
+        return bad
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
         """See `Transport.put`. What the kernel does not take at once is queued at its
