@@ -161,7 +161,8 @@ def test_numbers_are_short(number, text):
     assert live.short(number) == text
 
 
-def test_top_in_a_terminal_is_live_until_ctrl_c_and_gives_the_screen_back(member):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_top_in_a_terminal_is_live_until_a_signal_and_gives_the_screen_back(member, number):
     _, group = member
     mine, its = pty.openpty()
     termios.tcsetwinsize(its, (24, 80))
@@ -171,11 +172,11 @@ def test_top_in_a_terminal_is_live_until_ctrl_c_and_gives_the_screen_back(member
         said = b""
         while said.count(b"sent/s") < 2:                # it is drawn again
             said += os.read(mine, 1 << 16)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         with suppress(OSError):                         # the terminal is gone
             while more := os.read(mine, 1 << 16):
                 said += more
-        assert process.wait() == 130
+        assert process.wait() == 128 + number
     os.close(mine)
     assert b"\x1b[?1049h" in said and said.rstrip().endswith((b"\x1b[?25h", b"\x1b[?1049l"))
     assert b"Traceback" not in said

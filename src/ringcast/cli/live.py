@@ -1,8 +1,10 @@
 """The table of `ringcast top`: the members of a group on this machine."""
 
+import signal
 import time
 from collections.abc import Iterator, Sequence
 
+import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -27,10 +29,16 @@ def show(group: str) -> int:
             return 1
         out.print(picture(out, group, found))
         return 0
+    signal.signal(signal.SIGTERM, leave)
     with Live(picture(out, group, found), console=out, auto_refresh=False, screen=True) as live:
         while True:
             time.sleep(PAUSE)
             live.update(picture(out, group, look(group)), refresh=True)
+
+
+def leave(number: int, _: object) -> None:
+    """End this program after a signal, so that it gives the screen back first."""
+    raise typer.Exit(128 + number)
 
 
 def picture(out: Console, group: str, found: Sequence[Seen]) -> Group:
