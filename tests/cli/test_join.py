@@ -121,6 +121,12 @@ def test_an_observer_shows_what_it_missed(capfd):
     assert capfd.readouterr().out == "-- missed messages 3 to 7 of an\\x1bn\n"
 
 
+def test_a_view_with_the_same_members_says_so(capfd):
+    """As when the key of a view was old."""
+    Terminal(as_json=False).on_view(View(5, (Address("ann", 1), Address("bob", 2))))
+    assert capfd.readouterr().out == "-- ann, bob (the same members)\n"
+
+
 def test_in_a_narrow_terminal_a_view_is_folded_between_words(monkeypatch, capfd):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for name, value in {"COLUMNS": "30", "NO_COLOR": "1", "TERM": "dumb"}.items():

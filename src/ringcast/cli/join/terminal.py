@@ -130,6 +130,7 @@ class Terminal:
                    ((view.joined, "joined"), (view.left, "left"),
                     (view.absent, "is expected back")) for member in members]
         changes += [] if view.primary else ["not primary"]
+        changes = changes or ["the same members"]       # with another key, say
         names = ", ".join(map(printable, view.names))
         self._write_text(Text(folded(f"-- {names} ({'; '.join(changes)})", 3), "cyan"))
 
