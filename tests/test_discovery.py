@@ -345,6 +345,15 @@ def test_who_only_looks_writes_nothing(finder, tmp_path):
     assert {name.removesuffix(".draft") for name in files(tmp_path)} == {one.file.name}
 
 
+def test_who_only_looks_makes_no_folder_and_says_that_there_is_none(finder, tmp_path, warnings):
+    other = finder(f"folder:{tmp_path}/typed wrong")
+    wait_for(lambda: other.find() == [] and warnings())
+    assert "typed wrong: [Errno 2] No such file or directory" in warnings()[0]
+    assert not list(tmp_path.iterdir())
+    finder(f"folder:{tmp_path}/typed wrong").publish("10.0.0.1:7700")
+    wait_for(lambda: other.find() == ["10.0.0.1:7700"])
+
+
 def test_a_new_address_replaces_the_former_one(finder, tmp_path):
     one, other = finder(f"folder:{tmp_path}"), finder(f"folder:{tmp_path}")
     for address in ("10.0.0.1:1", "10.0.0.1:2"):

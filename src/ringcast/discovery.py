@@ -326,8 +326,9 @@ class Folder(Watcher):
 
     def look(self) -> list[str]:
         """Write the own file, and read those of the others, also if it cannot be
-        written."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        written. Who has nothing to write makes no folder: its path may be a mistake."""
+        if self._physical:
+            self.path.mkdir(parents=True, exist_ok=True)
         now, failure = time.time(), None
         try:
             now = self._write() if self._physical else now
