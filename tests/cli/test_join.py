@@ -153,6 +153,13 @@ def test_what_people_read_has_no_code_that_steers_the_terminal(group, join):
     reader.until(lambda line: line == "-- reader (e\\x1b[2Jvil left)\n")
 
 
+def test_an_output_without_a_character_shows_its_escape(group, join):
+    """As in all commands; a question mark could be any other name."""
+    listener = join(group, "--name", "J\u00fcrg", env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    listener.type("gr\u00fcezi\n".encode())
+    assert listener.until(lambda line: "gr" in line) == "J\\u00fcrg: gr\\u00fcezi\n"
+
+
 def test_a_message_to_the_terminal_alone_says_so_in_json(group, join):
     reader = join(group, "--name", "reader", "--json")
     reader.until_json("view")

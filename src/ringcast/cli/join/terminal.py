@@ -160,7 +160,7 @@ class Terminal:
         with self._ending_if_unwritable():
             with self.page.capture() as capture:        # writes nothing, but to standard output
                 self.page.print(text)
-            self._write(capture.get().encode(sys.stdout.encoding, "replace"))
+            self._write(capture.get().encode(sys.stdout.encoding, sys.stdout.errors or "strict"))
 
     def _write(self, line: bytes) -> None:
         """Write a line at once, and all of it. If standard output is full and does not
