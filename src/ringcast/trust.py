@@ -278,8 +278,12 @@ def new_key(folder: Path, name: str) -> str:
         raise ConfigError(f"{folder} has the private key {there[0]} already; it is the identity of "
                           "this member, so give another folder")
     add_key(folder, name, public)
-    _write(folder / f"{name}{PRIVATE}", key.private_bytes(
-        Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
+    try:
+        _write(folder / f"{name}{PRIVATE}", key.private_bytes(
+            Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
+    except ConfigError:
+        remove_key(folder, name)        # nobody has its private key
+        raise
     return public
 
 

@@ -114,6 +114,22 @@ def test_what_is_there_is_not_overwritten(folder):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_a_pair_of_which_the_private_key_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    write = trusts._write
+
+    def fail(path, text, mode):
+        if path.suffix == trusts.PRIVATE:
+            raise ConfigError(f"{path} cannot be written: No space left on device")
+        write(path, text, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trusts, "_write", fail)
+        with pytest.raises(ConfigError, match="A.key cannot be written"):
+            new_key(tmp_path, "A")
+    assert not list(tmp_path.iterdir())
+    new_key(tmp_path, "A")
+
+
 def test_a_folder_is_read_again_when_a_file_in_it_has_changed(folder):
     found = Folder(folder)
     radar = next(key for key, names in found.names.items() if names == {"radar"})
