@@ -77,7 +77,14 @@ class Replica:
         more than a quarter of a window may be torn by the place."""
         sizes, config = self.member.producer.fragment_sizes(payload), self.member.config
         return len(sizes) == 1 or (len(sizes) <= config.capacity // SHARES
-                                   and len(payload) <= config.max_bytes // SHARES)
+                                   and len(payload) <= self._least_window() // SHARES)
+
+    def _least_window(self) -> int:
+        """Return how many bytes any sender may have on its way at least: its credit, if
+        all send by both protocols, and of that its part before the first ack."""
+        num_members, budget = len(self.member.cluster.names), self.member.multicast.budget
+        credit = min(self.member.config.max_bytes, budget.total // (2 * num_members))
+        return min(budget.sending, credit // max(1, num_members - 1))
 
     def view(self, view: View) -> None:
         """Check the state at the place of a view, and name it anew. If that view is
