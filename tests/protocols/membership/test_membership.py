@@ -253,18 +253,20 @@ def test_a_coordinator_may_leave_and_so_may_all():
     assert not world.living()
 
 
+@pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("milliseconds", range(0, 150, 5))
-def test_who_leaves_while_it_joins_holds_nobody_up(milliseconds):
+def test_who_leaves_while_it_joins_holds_nobody_up(milliseconds, durable):
     """Its way to the others takes 20 ms: they are in the middle of the change that lets
     it in, or have just installed that view."""
     world = formed("ABC", delay=(20 * MS, 20 * MS))
-    world.start("J").run(milliseconds)
+    world.start("J", durable=durable).run(milliseconds)
     world["J"].leave()
     world.run(1)
     world["J"].crash()
     world.run(300)
     assert world.is_one() and not any(node.layer.coordinator.is_changing
                                       or not node.layer.agreed() for node in world.living())
+    assert world["A"].view.absent == ()
 
 
 @pytest.mark.parametrize("who", ["the coordinator", "another"])

@@ -56,14 +56,16 @@ class Leaving:
         """Note that a member is not to be in the next view. If it is out already, say
         so."""
         layer = self.layer
+        came = leave.view_id > 0                        # else it has left before its first view
+        last = leave.view_id if came else layer.view_id
         if sender in layer.members:
-            if leave.view_id >= layer.view_id:
-                layer.absentees.hear_leave(sender, leave.view_id)
-            if leave.view_id == layer.view_id:
+            if last >= layer.view_id:
+                layer.absentees.hear_leave(sender, last)
+            if last == layer.view_id:
                 layer.leavers[sender] = leave.quorums
-            elif leave.view_id > layer.view_id or leave.view_id == 0:
-                layer.detection.depart({sender})        # it went there without us, or never came
-        elif leave.view_id == 0:
+            if last > layer.view_id or not came:
+                layer.detection.depart({sender})        # it went there without us, or has ended
+        elif not came:
             layer.coordinator.let_go(sender, now)
         elif layer.meeting.is_spokesman():
             layer.tell_view(now)
