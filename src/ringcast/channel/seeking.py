@@ -43,9 +43,9 @@ class Seeking:
         """Say once where nobody is sought, if somebody should be."""
         before, self._bad = self._bad, set(bad)
         if new := [each for each in bad if each not in before]:
-            log.warning("cannot look for members at %s%s from %s; give IPv4 addresses with a port "
-                        "that the option interface reaches, at most %d", new[0][:LONGEST],
-                        f" and {len(new) - 1} more" if new[1:] else "",
+            where = new[0][:LONGEST] + (f" and {len(new) - 1} more" if new[1:] else "")
+            log.warning("cannot look for members at %s from %s; give IPv4 addresses with a port "
+                        "that the option interface reaches, at most %d", where,
                         self._transport.physical, MOST_PLACES)
 
     def close(self) -> None:
