@@ -23,6 +23,21 @@ def typed(given: str | os.PathLike[str]) -> str:
     return str(getattr(given, "typed", os.fspath(given)))
 
 
+def create(path: Path, text: bytes, mode: int) -> None:
+    """Write a new file with these permissions, down to the disk. Raises FileExistsError
+    if it is there already, or another OSError; then it leaves no half of it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)     # whatever the umask
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+    except OSError:
+        path.unlink()
+        raise
+
+
 def local_path(given: str | os.PathLike[str]) -> Path:
     """Return the local path that a path or a `file:` URI names; a URI's
     percent-encoding is decoded.

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ringcast.errors import ConfigError
-from ringcast.paths import typed
+from ringcast.paths import create, typed
 
 Secret = str | os.PathLike[str] | Callable[[], bytes]
 
@@ -72,18 +72,9 @@ def write_secret(path: Path) -> None:
     """Write a new secret into a new file that only its owner can read. ConfigError if
     there is such a file already, or it cannot be written."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        create(path, secrets.token_hex(SIZE).encode() + b"\n", 0o600)
     except FileExistsError:
         raise ConfigError(f"{typed(path)!r} is there already; it may be the secret of a group, so "
                           "give another path") from None
     except OSError as error:
-        raise ConfigError(f"{typed(path)!r} cannot be written: {error.strerror}") from None
-    try:
-        with open(descriptor, "w") as file:
-            os.fchmod(descriptor, 0o600)    # whatever the umask
-            file.write(secrets.token_hex(SIZE) + "\n")
-            file.flush()
-            os.fsync(descriptor)
-    except OSError as error:
-        path.unlink()                   # half a secret is none, and would be in the way
         raise ConfigError(f"{typed(path)!r} cannot be written: {error.strerror}") from None

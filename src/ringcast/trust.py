@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringcast.errors import ConfigError
 from ringcast.logs import printable
-from ringcast.paths import typed
+from ringcast.paths import create, typed
 from ringcast.secret import require_cryptography
 
 if TYPE_CHECKING:
@@ -318,12 +318,7 @@ def _write(path: Path, text: bytes, mode: int) -> None:
     """Write a new file, which nobody sees before it is whole."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)     # whatever the umask
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
+        create(draft, text, mode)
         os.link(draft, path)
     except FileExistsError:
         raise ConfigError(f"{path} is there already; remove it first, if that key is to be "
