@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +50,18 @@ def stopping(spark: "SparkSession") -> Iterator[None]:
     finally:
         if not isinstance(sys.exception(), KeyboardInterrupt):
             spark.stop()
+
+
+def started(app_name: str, log_level: str, **options: Any) -> "SparkSession":
+    """Start Spark, and let Ctrl-C end its Java. `options` are those of
+    ringcast.spark.session."""
+    from ringcast.spark import session
+
+    let_end_java()
+    spark = session(app_name, **options)
+    let_end_java()
+    spark.sparkContext.setLogLevel(log_level)
+    return spark
 
 
 def let_end_java() -> None:

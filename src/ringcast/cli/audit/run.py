@@ -8,10 +8,9 @@ from ringcast import html_page
 from ringcast.audit import files as audit_files, report as audit_report, verdict as audit
 from ringcast.audit.figures import Figures, figures
 from ringcast.cli.document import check_writable
-from ringcast.cli.interrupts import let_end_java
+from ringcast.cli.interrupts import started
 from ringcast.cli.options import print_json, typed
 from ringcast.cli.screen import console, lines, page
-from ringcast.spark import session
 from ringcast.spark.session import CONF
 
 MAX_SHOWN = 20                          # violations
@@ -25,10 +24,7 @@ def run(traces: Sequence[Path], *, tables: Path | None, report: Path | None, ske
         html_page.check()
         check_writable(report, "--report")
     audit_files.find(traces)            # raises for a mistake in the call before Spark starts
-    let_end_java()
-    spark = session("ringcast audit", master=master, conf=conf, defaults=QUIET)
-    let_end_java()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = started("ringcast audit", "ERROR", master=master, conf=conf, defaults=QUIET)
     with console.status("reading the traces"):
         result, rows = audit.audit(spark, list(traces), skew)
         numbers = figures(rows, result.groups, result.clocks)

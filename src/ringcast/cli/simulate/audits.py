@@ -12,13 +12,12 @@ import msgspec
 
 from ringcast.audit.verdict import audit
 from ringcast.cli.audit.run import QUIET
-from ringcast.cli.interrupts import let_end_java, stopping
+from ringcast.cli.interrupts import started, stopping
 from ringcast.cli.screen import console
 from ringcast.cli.simulate.seeds import AUDIT, perform
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.run import Outcome, Run
 from ringcast.sim.runs.settings import Settings
-from ringcast.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,10 +70,7 @@ class Audits:
 def auditing(traces: Path | None) -> Iterator[Audits]:
     """Start Spark for audits, and stop it at the end. Without a folder `traces`, no
     trace is kept."""
-    let_end_java()
     with console.status("starting Spark"):
-        spark = session("ringcast simulate", defaults=CONF)
-    let_end_java()
-    spark.sparkContext.setLogLevel("ERROR")
+        spark = started("ringcast simulate", "ERROR", defaults=CONF)
     with stopping(spark), TemporaryDirectory(prefix="ringcast-") as folder:
         yield Audits(spark, traces or Path(folder), temporary=traces is None)

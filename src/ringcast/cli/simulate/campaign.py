@@ -17,13 +17,13 @@ from rich.progress import (
 
 from ringcast import html_page
 from ringcast.cli.document import check_writable
-from ringcast.cli.interrupts import let_end_java, stopping
+from ringcast.cli.interrupts import started, stopping
 from ringcast.cli.options import print_json, typed
 from ringcast.cli.screen import console, page, show_table
 from ringcast.config import configure
 from ringcast.errors import ConfigError, RingcastError
 from ringcast.sim.runs.settings import Settings
-from ringcast.spark.session import CONF as DEFAULTS, session
+from ringcast.spark.session import CONF as DEFAULTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,12 +102,9 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
 def start_spark(master: str | None, conf: Mapping[str, str] | None) -> "SparkSession":
     from ringcast.campaign.jobs import CONF
 
-    let_end_java()
-    with console.status("starting Spark"):
-        spark = session("ringcast campaign", master=master, conf=conf, defaults=DEFAULTS | CONF)
-        let_end_java()
-        spark.sparkContext.setLogLevel("OFF")           # the row of a run says why its worker died
-    return spark
+    with console.status("starting Spark"):      # without a log: the row of a run says why it died
+        return started("ringcast campaign", "OFF", master=master, conf=conf,
+                       defaults=DEFAULTS | CONF)
 
 
 def carry_out(spark: "SparkSession", runs: "Sequence[Planned]", kept: Any, limit: float) -> bool:
