@@ -68,9 +68,10 @@ class RingcastChannelLayer(BaseChannelLayer):   # type: ignore[misc]     # it ha
             await self._tell(note, home_of(channel))
             return
         self._site.check_size(note)
-        if not (self._site.boxes if "!" in channel else self._site.held).put(channel, note.message):
+        box = self._site.boxes if "!" in channel else self._site.held
+        if not box.put(channel, note.message):
             raise ChannelFull(channel)
-        if "!" not in channel:        # whoever cancels us has not cancelled that
+        if box is self._site.held:      # whoever cancels us has not cancelled that
             self._home.call_soon(self._site.work.serve_soon, channel)
 
     async def receive(self, channel: str) -> dict[str, Any]:

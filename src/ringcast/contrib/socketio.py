@@ -47,14 +47,14 @@ class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it ha
     async def connected(self) -> Channel:
         """Return the channel of this process; join the group, if that has not happened,
         or if the channel has closed by itself."""
-        if (before := self._connecting) is None or (before.done() and (
-                before.cancelled() or before.exception() or before.result().fault is not None)):
+        connecting, before = self._connecting, joined(self._connecting)
+        if connecting is None or (connecting.done() and (
+                before is None or before.fault is not None)):
             channel = Channel(self.channel, deliver=not self.write_only, **self._options)
-            now = self._connecting = asyncio.create_task(channel.connect())
-            if before is not None and not before.cancelled() and not before.exception():
-                await before.result().close(0)
-            before = now
-        return await asyncio.shield(before)             # others wait for it, too
+            connecting = self._connecting = asyncio.create_task(channel.connect())
+            if before is not None:
+                await before.close(0)
+        return await asyncio.shield(connecting)         # others wait for it, too
 
     async def close(self, timeout: float | None = 5.0) -> int:
         """Leave the group. Return how many events somebody has not got; 0 if it never
@@ -63,9 +63,8 @@ class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it ha
         if self._connecting is None:
             return 0
         await asyncio.wait([self._connecting])
-        if self._connecting.cancelled() or self._connecting.exception():
-            return 0
-        return await self._connecting.result().close(timeout)
+        channel = joined(self._connecting)
+        return 0 if channel is None else await channel.close(timeout)
 
     async def _publish(self, data: dict[str, Any]) -> None:
         """Send to all other servers. This one has done its part already."""
@@ -92,3 +91,11 @@ class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it ha
                         self.channel, pause, fault)
             await asyncio.sleep(pause)
             pause = min(2 * pause, MOST_PAUSE)
+
+
+def joined(connecting: asyncio.Task[Channel] | None) -> Channel | None:
+    """Return the channel that has joined; None if it has not, or not yet."""
+    if connecting is None or not connecting.done() or connecting.cancelled() or (
+            connecting.exception()):
+        return None
+    return connecting.result()

@@ -1,8 +1,7 @@
 """For how many messages of a channel the tasks of each process wait, as it told last.
 Each telling has a number, so that what was given before does not count twice."""
 
-from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from ringcast import Address
 
@@ -11,31 +10,33 @@ class Wants:
     """Whose turn it is: first told, first served."""
 
     def __init__(self) -> None:
-        self._of: defaultdict[str, dict[Address, tuple[int, int]]] = defaultdict(dict)
+        self._of: dict[str, dict[Address, tuple[int, int]]] = {}
 
     def told(self, name: str, member: Address, count: int, number: int) -> None:
         """Note for how many messages a process waits, in its telling `number`."""
-        self._of[name].pop(member, None)
+        wants = self._of.pop(name, {})
+        wants.pop(member, None)
         if count > 0:
-            self._of[name][member] = count, number
+            wants[member] = count, number
+        if wants:
+            self._of[name] = wants
 
     def of(self, name: str) -> dict[Address, tuple[int, int]]:
         """Return who waits for messages of a channel, with count and number; the next
         one first."""
-        return self._of[name]
+        return self._of.get(name, {})
 
     def given(self, name: str, member: Address, number: int) -> None:
         """Note that a process waits for one message less, if it has told nothing
         newer. It is the last one now."""
-        count, told = self._of[name].pop(member, (0, 0))
+        count, told = self.of(name).get(member, (0, 0))
         self.told(name, member, count - (told == number), told)
 
-    def keep(self, members: Collection[Address]) -> list[str]:
+    def keep(self, members: Iterable[Address]) -> list[str]:
         """Forget who is gone. Return the names of channels."""
         for name, wants in list(self._of.items()):
-            self._of[name] = {each: want for each, want in wants.items() if each in members}
-            if not self._of[name]:
-                del self._of[name]
+            for member in wants.keys() - members:
+                self.told(name, member, 0, 0)
         return list(self._of)
 
     def clear(self) -> None:

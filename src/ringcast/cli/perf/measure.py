@@ -177,9 +177,9 @@ def scenarios(row: dict[str, Any], naive: bool) -> list[Scenario]:
 def row_asked_for(members: int | None, senders: str | None, batch: int | None, rate: int | None,
                   loss: float | None) -> dict[str, Any]:
     """Return what was said of a single row. Raises ConfigError if that cannot be."""
-    most_senders = 2 if members is None else members
-    within("--members", most_senders, 2, MAX_MEMBERS)
-    number = None if senders is None else count_of(senders, most_senders)
+    num_members = 2 if members is None else members
+    within("--members", num_members, 2, MAX_MEMBERS)
+    number = None if senders is None else count_of(senders, num_members)
     row = given(members=members, senders=number, batch=batch, rate=rate, loss=loss)
     for name, most in (("batch", MAX_BATCH), ("rate", MAX_RATE)):
         within(f"--{name}", row.get(name, 1), 1, most)
