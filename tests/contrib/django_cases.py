@@ -55,6 +55,13 @@ def runs(case):
     return test
 
 
+async def wanted(layer):
+    """Wait until somebody wants jobs, as this process knows; return who does."""
+    while not (wants := layer._site.work._wants.of("jobs")):
+        await asyncio.sleep(0.001)
+    return wants
+
+
 async def some(layer, channel, count):
     return [await layer.receive(channel) for _ in range(count)]
 
@@ -410,8 +417,7 @@ async def test_each_job_goes_to_one_worker_wherever_it_runs():
 async def test_a_job_that_comes_when_its_receiver_was_cancelled_goes_to_another_one():
     async with site(3) as (giver, one, two):
         receiving = asyncio.create_task(one.receive("jobs"))
-        while not giver._site.work._wants.of("jobs"):
-            await asyncio.sleep(0.001)
+        await wanted(giver)
         receiving.cancel()
         await asyncio.wait([receiving])
         await giver.send("jobs", {"number": 1})
@@ -424,8 +430,7 @@ async def test_a_job_for_which_nobody_waits_any_more_goes_back_to_where_it_was_h
     first one. Held by the worker, the second would be lost with it."""
     async with site(2) as (giver, worker):
         receiving = asyncio.create_task(worker.receive("jobs"))
-        while not (wants := giver._site.work._wants.of("jobs")):
-            await asyncio.sleep(0.001)
+        wants = await wanted(giver)
         (member, (_, number)), = wants.items()
         wants[member] = 2, number
         for job in (1, 2):
@@ -512,8 +517,7 @@ async def test_who_receives_goes_on_when_the_channel_has_closed_by_itself(caplog
                 site(1, group="ending", until=lambda view: ends and ends.pop()) as (worker,)):
         before, client = await worker._home.channel(), await worker.new_channel()
         jobs, news = (asyncio.create_task(worker.receive(name)) for name in ("jobs", client))
-        while not web._site.work._wants.of("jobs"):
-            await asyncio.sleep(0.001)
+        await wanted(web)
         ends.append(True)
         async with site(1, group="ending"):             # its view is the last one of the worker
             with pytest.raises(ClosedError, match="ask new_channel"):
@@ -529,8 +533,7 @@ async def test_a_job_that_came_to_a_receiver_that_is_cancelled_goes_to_another_o
     """It comes while the loop of the receiver is busy."""
     async with site(3) as (giver, one, two):
         receiving = asyncio.create_task(one.receive("jobs"))
-        while not giver._site.work._wants.of("jobs"):
-            await asyncio.sleep(0.001)
+        await wanted(giver)
         await giver.send("jobs", {"number": 1})
         while one._site.boxes.num_waiting("jobs"):
             time.sleep(0.001)
