@@ -42,18 +42,22 @@ def local_path(given: str | os.PathLike[str]) -> Path:
     """Return the local path that a path or a `file:` URI names; a URI's
     percent-encoding is decoded.
 
-    ConfigError for any other scheme, for a URI of another machine, and for a URI with a
-    relative path.
+    ConfigError for any other scheme, for a URI of another machine, for a URI with a
+    relative path, and for a path with a zero byte, which no file has.
     """
     text = os.fspath(given)
     scheme = _SCHEME.match(text)
-    if scheme is None:
-        return Path(text)
-    path = text[scheme.end():]
-    if path.startswith("//"):
-        host, _, rest = path[2:].partition("/")
-        path = "/" + rest if host.lower() in _LOCAL_HOSTS and rest else ""
-    if scheme[0].lower() != "file:" or not path.startswith("/"):
+    path = text if scheme is None else _path_in_uri(scheme[0], text[scheme.end():])
+    if path is None or "\0" in path:
         raise ConfigError(f"{text} is not a path of this machine: name a directory of a file "
                           "system that is mounted here, as /data/journal or file:///data/journal.")
-    return Path(unquote(path))
+    return Path(path)
+
+
+def _path_in_uri(scheme: str, rest: str) -> str | None:
+    """Return the path that a URI names; None if it is not an absolute one of this
+    machine."""
+    if rest.startswith("//"):
+        host, _, named = rest[2:].partition("/")
+        rest = "/" + named if host.lower() in _LOCAL_HOSTS and named else ""
+    return unquote(rest) if scheme.lower() == "file:" and rest.startswith("/") else None

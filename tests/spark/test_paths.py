@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from journals import A, open_journal, record
 
-from ringcast.errors import ConfigError
+from ringcast.errors import ConfigError, RingcastError
 from ringcast.spark import Journal, JournalReader
 
 ABROAD = ["s3a://bucket/j", "s3://b/j", "hdfs://name:8020/j", "gs://b/j", "abfss://c@a.net/j",
@@ -37,7 +37,8 @@ def test_a_path_survives_as_a_uri(tmp_path):
     assert local_path(strange.as_uri()) == strange
 
 
-@pytest.mark.parametrize("text", [*ABROAD, "file:j", "file://", Path("s3a://bucket/j")])
+@pytest.mark.parametrize("text", [*ABROAD, "file:j", "file://", "file:///a%00b", "a\0b",
+                                  Path("s3a://bucket/j")])
 def test_another_path_is_refused_in_one_sentence(text):
     from ringcast.paths import local_path
 
@@ -86,6 +87,13 @@ def test_everything_that_takes_a_path_refuses_a_store(taker, tmp_path, monkeypat
         with pytest.raises(ConfigError, match="is not a path of this machine"):
             takers()[taker](path)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("taker", ["reader", "journals", "subscribe", "audit", "checkpoint",
+                                   "campaign"])
+def test_a_path_that_the_system_refuses_is_an_error_of_ours(taker):
+    with pytest.raises(RingcastError, match="File name too long"):
+        takers()[taker]("j" * 300)
 
 
 @pytest.mark.parametrize("words", [

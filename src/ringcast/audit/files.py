@@ -48,10 +48,13 @@ def find(traces: Sequence[Path | str]) -> Files:
     files = Files()
     seen: set[Path] = set()
     for trace in map(local_path, traces):
-        if not trace.exists():
-            raise TraceError(f"there is no {trace}; {hint}")
-        found = [path for path in ([trace] if trace.is_file() else sorted(trace.rglob("*")))
-                 if path.is_file()]
+        try:
+            if not trace.exists():
+                raise TraceError(f"there is no {trace}; {hint}")
+            found = [path for path in ([trace] if trace.is_file() else sorted(trace.rglob("*")))
+                     if path.is_file()]
+        except OSError as error:
+            raise TraceError(f"{trace} cannot be read ({error.strerror}); {hint}") from error
         files.unfinished += [path for path in found if path.suffix == UNFINISHED]
         candidates = [path for path in found if path.suffix == SUFFIX
                       and path.resolve() not in seen]

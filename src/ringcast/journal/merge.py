@@ -29,7 +29,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ringcast.errors import JournalError
-from ringcast.journal.manifest import META, RETIRED, Extent, read_meta
+from ringcast.journal.manifest import META, RETIRED, Extent, read_meta, unreadable
 from ringcast.journal.offsets import Copy, Range
 from ringcast.journal.reader import JournalReader, PurgedError, Span
 from ringcast.paths import local_path
@@ -268,16 +268,17 @@ def journal_paths(path: Path) -> list[Path]:
 
     Names with a leading dot or underscore are skipped, as Spark does.
     """
-    if (path / META).exists():
-        return [] if read_meta(path) is None else [path]
     try:
-        names = sorted(name for name in os.listdir(path) if name[0] not in "._")
+        if (path / META).exists():
+            return [] if read_meta(path) is None else [path]
+        folders = [path / name for name in sorted(os.listdir(path)) if name[0] not in "._"]
+        if not all(folder.is_dir() for folder in folders):
+            return [] if read_meta(path) is None else [path]
     except FileNotFoundError:
         return []
-    except OSError as error:
+    except NotADirectoryError as error:
         raise JournalError(f"{path} is not a journal directory ({error.strerror}): name the "
                            "directory itself.") from error
-    folders = [path / name for name in names]
-    if not all(folder.is_dir() for folder in folders):
-        return [] if read_meta(path) is None else [path]
+    except OSError as error:
+        raise unreadable(path, error) from error
     return [folder for folder in folders if read_meta(folder) is not None]
