@@ -87,6 +87,8 @@ def test_one_seed_prints_its_plan_and_gives_the_same_run_each_time():
     (["--spark", "--members", "2,1"], "2 members or more"),
     (["--spark", "--set", "capacity=8,x"], "capacity"),
     (["--spark", "--limit", "0"], "--limit is 0"),
+    (["--spark", "--limit", "nan"], "--limit is nan"),
+    (["--spark", "--limit", "inf"], "at most a day"),
     (["--spark", "--report", "/nowhere/at/all.html"], "--report /nowhere/at/all.html: No such"),
     (["--spark", "--report", "."], "--report .: Is a directory"),
     (["--spark", "--results", "/proc/nowhere"], "cannot be kept"),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ringcast.campaign.runs import Planned
 
+LONGEST = 86_400                # seconds that a run may take
 MAX_LISTED = 20                 # failures that are printed; the results and the page have all
 
 Axes = dict[str, Sequence[Any]]
@@ -61,8 +62,8 @@ def run(fixed: Settings, axes: Axes, seeds: Sequence[int], *, master: str | None
         from ringcast.campaign.runs import OK, plan
     except ImportError as error:
         raise RingcastError('Campaigns need Spark: run pip install "ringcast[spark]".') from error
-    if limit <= 0:
-        raise ConfigError(f"--limit is {limit:g}; it is seconds, more than 0")
+    if not 0 < limit <= LONGEST:
+        raise ConfigError(f"--limit is {limit:g}; it is seconds, more than 0 and at most a day")
     if report is not None:
         html_page.check()
         check_writable(report, "--report")
