@@ -10,6 +10,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType, Tim
 from spark_help import batch, stream
 
 from ringcast.errors import ConfigError, JournalError
+from ringcast.journal.merge import Journals
 from ringcast.journal.offsets import Copy, digest_of
 from ringcast.journal.subscriptions import subscriptions
 from ringcast.spark.source import PARTITION_ROWS, RingcastDataSource, Slice
@@ -321,6 +322,29 @@ def test_what_a_stream_commits_is_written_under_its_name(path, journal):
     stream(path, subscriptionName="other").commit({A: 1})
     digests = {name: found.digest for name, found in subscriptions(path).items()}
     assert digests == {"table": {A: 7, B: 6}, "other": {A: 1}}
+
+
+@pytest.fixture
+def purged_in_the_middle(path, journal, monkeypatch):
+    """Purge all of A after the driver has looked what is there, and before it plans."""
+    choose = Journals.copies_again
+
+    def purge_and_choose(*args, **kwargs):
+        journal.purge({A: 10})
+        return choose(*args, **kwargs)
+
+    monkeypatch.setattr(Journals, "copies_again", purge_and_choose)
+
+
+@pytest.mark.parametrize("plan", [
+    lambda path, **options: batch(path, **options).partitions(),
+    lambda path, **options: stream(path, **options).partitions({A: 3, B: 4}, {A: 10, B: 8})])
+def test_messages_that_are_purged_while_the_driver_plans_are_reported(path, purged_in_the_middle,
+                                                                      plan):
+    with pytest.raises(JournalError, match=rf"{A} .*10 \(purged\)"):
+        plan(path)
+    parts = plan(path, failOnDataLoss="false")
+    assert {copy.sender for part in parts for copy in part.copies} == {B}
 
 
 def test_a_task_whose_messages_were_purged_meanwhile_fails_without_the_option(path, journal):

@@ -237,14 +237,19 @@ class _SliceReader:
         spans = self.bounds.ranges(spans)
         strict = self.options.fail_on_data_loss
         if strict:
-            refuse(losses(spans, extents),
-                   f"The journal {self.options.path} does not have all messages of this range")
+            self._refuse_losses(spans, extents)
         copies = journals.copies_again(spans, chosen, strict=strict, stand_in=self.stand_in)
+        if strict:      # what was purged since `extents` has no copy; what goes later, tasks miss
+            self._refuse_losses(spans, journals.extents({span.sender: span.last for span in spans}))
         copies = self.bounds.in_time(journals, copies)
         rows = _partition_rows(copies, _row_bytes(journals, copies), self.options)
         return [Slice(self.options.path, part,
                       [journals.named(copy.journal).spans(*copy[:3]) for copy in part])
                 for part in cut(copies, rows)]
+
+    def _refuse_losses(self, spans: list[Range], extents: Mapping[str, Extent]) -> None:
+        refuse(losses(spans, extents),
+               f"The journal {self.options.path} does not have all messages of this range")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Slice):        # Spark's own, for an empty plan
