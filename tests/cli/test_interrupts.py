@@ -160,6 +160,20 @@ def test_ctrl_c_while_python_waits_for_threads_and_modules_at_the_end_is_status_
     assert (status, error) == (130, "") and said.startswith("no channel of group ")
 
 
+def test_ctrl_c_is_status_130_if_an_error_of_spark_takes_its_place():
+    """As PySpark's toArrow(), which calls Java while the KeyboardInterrupt passes."""
+    assert run_with("""
+def interrupted(group):
+    interrupts.let_end_java()
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        raise RuntimeError("Java is gone")
+
+from ringcast.cli import interrupts, seen
+seen.look = interrupted""") == (130, "", "")
+
+
 def test_ctrl_c_while_python_takes_its_modules_apart_leaves_the_status_as_it_is():
     status, said, error = run_with(
         "class Last:\n    def __del__(self, kill=os.kill, me=os.getpid(), number=signal.SIGINT):\n"

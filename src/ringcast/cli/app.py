@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 import ringcast
 from ringcast.cli import INTERRUPTED
-from ringcast.cli.interrupts import end_java
+from ringcast.cli.interrupts import end_java, has_ended_java
 from ringcast.errors import RingcastError
 
 NAME = "ringcast"
@@ -94,7 +94,12 @@ def call(words: list[str]) -> None:
     while isinstance(command, TyperGroup) and words and words[0] in command.commands:
         command, name = command.commands[words[0]], f"{name} {words[0]}"
         words = words[1:]
-    command(words, prog_name=name, **SETTINGS)
+    try:
+        command(words, prog_name=name, **SETTINGS)
+    except Exception:
+        if not has_ended_java():
+            raise
+        sys.exit(INTERRUPTED)
 
 
 def run() -> None:
