@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections import Counter
+from functools import partial
 
 import msgspec
 import pytest
@@ -56,7 +57,22 @@ def planted(seed, settings):
     return simulate(seed, settings)
 
 
-planted.__module__ = "__main__"             # else the workers would try to import it
+def dies_once(mark, seed, settings):
+    """Kill the worker, unless `mark` is there; else run the simulator."""
+    import os
+    import signal
+    from pathlib import Path
+
+    from ringcast.sim.runs.run import simulate
+
+    if not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return simulate(seed, settings)
+
+
+for function in (planted, dies_once):
+    function.__module__ = "__main__"        # else the workers would try to import it
 
 
 def runs_of(*seeds):
@@ -173,6 +189,14 @@ def test_whatever_one_run_does_the_others_have_their_rows(spark):
     assert "\tat org.apache" not in dies["traceback"]
     assert all(shlex.split(row["replay"])[3] == str(row["seed"]) and row["version"]
                for row in rows.values())
+
+
+def test_a_run_that_was_alone_when_its_worker_was_killed_is_tried_once_more(spark, tmp_path):
+    """The system kills workers that take too much memory, also those of good runs."""
+    (run,), results = runs_of(0), Results()
+    Campaign(spark, [run], results, simulate=partial(dies_once, str(tmp_path / "mark"))).run()
+    assert (tmp_path / "mark").exists()
+    assert rows_of(results, [run])[run.name]["status"] == "ok"
 
 
 def test_an_interrupt_ends_a_campaign_and_keeps_finished_rows(spark, tmp_path):

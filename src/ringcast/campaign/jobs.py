@@ -4,10 +4,10 @@ more at a time than there are cores.
 A chunk has as many runs as take a few seconds, estimated from earlier runs of the same
 point, and fewer towards the end: so progress is visible, a task is worth its overhead,
 and no core is idle while another has much to do. Each chunk is its own job, so a job
-that fails does not affect others. If a worker dies and names a run, that run is tried
-once more alone, and reported if it dies again; the other runs of its chunk go back to
-the queue. A job that neither ends nor fails in its time is cancelled, which ends its
-worker, and is handled in the same way.
+that fails does not affect others. If a worker dies and names a run, or had only one,
+that run is tried once more alone, and reported if it dies again; the other runs of its
+chunk go back to the queue. A job that neither ends nor fails in its time is cancelled,
+which ends its worker; a run that it names is not tried again.
 """
 
 import re
@@ -130,6 +130,7 @@ class Campaign:
         self._queue = RunQueue(self.to_run, slots, -(-slots // MAX_JOBS))
         self._lock = threading.Condition()
         self._under_way: dict[str, ChunkJob] = {}
+        self._died: set[str] = set()            # runs whose process has died once
         self._num_started = 0
         self._stopping = False
         self._failed: BaseException | None = None
@@ -249,21 +250,23 @@ class Campaign:
         put the chunk back."""
         named = RUN_NAME.search(summary)
         culprit = job.by_name.get(named[1]) if named else None
+        if len(job.chunk) == 1:
+            culprit = job.chunk[0]
         with self._lock:
             if self._stopping:
                 return None
             is_timeout = job.is_cancelled or (culprit is not None and TIMEOUT_TEXT in summary)
-            if len(job.chunk) > 1:
-                if culprit is None or not is_timeout:
-                    self._queue.put_back(job.chunk, culprit)
-                    return None
-                self._queue.waiting.extendleft(run for run in reversed(job.chunk) if run != culprit)
-        run = culprit or job.chunk[0]
+            if culprit is None or not (is_timeout or culprit.name in self._died):
+                if culprit is not None:
+                    self._died.add(culprit.name)
+                self._queue.put_back(job.chunk, culprit)
+                return None
+            self._queue.waiting.extendleft(run for run in reversed(job.chunk) if run != culprit)
         seconds = job.seconds()
         if is_timeout:
             sentence = f"it did not end within {self.limit:g} seconds, nor when it was told to"
-            return table_of([run.row(TIMEOUT, sentence, summary, seconds)])
-        return table_of([run.row(DIED, "its process died", summary, seconds)])
+            return table_of([culprit.row(TIMEOUT, sentence, summary, seconds)])
+        return table_of([culprit.row(DIED, "its process died", summary, seconds)])
 
 
 class ChunkJob:
