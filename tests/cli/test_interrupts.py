@@ -121,6 +121,20 @@ def test_ctrl_c_ends_a_command_its_java_and_its_members(command, words, program,
     assert_ends(running)
 
 
+@pytest.mark.spark
+def test_a_java_that_was_killed_is_one_sentence_and_status_2(command):
+    """Status 1 would say that a run has failed."""
+    running = command("simulate", "--spark")
+    wait_for(lambda: running.num_running(b"pyspark.daemon"), patience=200)
+    for pid, line in session_of(running.pid).items():
+        if b"SparkSubmit" in line:
+            os.kill(pid, signal.SIGKILL)
+    _, said = running.process.communicate(timeout=PATIENCE)
+    assert running.process.returncode == 2, said
+    assert "ringcast: Spark's Java has ended before" in said
+    assert "Traceback" not in SPARKS_OWN.sub("", said)
+
+
 # ------------------------------------------------------------- at the beginning and at the end
 
 BEFORE = """
@@ -165,11 +179,13 @@ def test_ctrl_c_is_status_130_if_an_error_of_spark_takes_its_place():
     assert run_with("""
 def interrupted(group):
     interrupts.let_end_java()
+    logging.error("what Spark's Python says")
     try:
         signal.raise_signal(signal.SIGINT)
     finally:
         raise RuntimeError("Java is gone")
 
+import logging
 from ringcast.cli import interrupts, seen
 seen.look = interrupted""") == (130, "", "")
 

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 import ringcast
 from ringcast.cli import INTERRUPTED
-from ringcast.cli.interrupts import end_java, has_ended_java
+from ringcast.cli.interrupts import end_java, has_ended_java, is_loss_of_java
 from ringcast.errors import RingcastError
 
 NAME = "ringcast"
@@ -96,10 +96,14 @@ def call(words: list[str]) -> None:
         words = words[1:]
     try:
         command(words, prog_name=name, **SETTINGS)
-    except Exception:
-        if not has_ended_java():
-            raise
-        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if has_ended_java():
+            sys.exit(INTERRUPTED)
+        if is_loss_of_java(error):
+            raise RingcastError("Spark's Java has ended before the work was done; perhaps the "
+                                "system has killed it because memory was short: make room, or "
+                                "give it less to do, and run it again") from error
+        raise
 
 
 def run() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOMENT = 0.5            # seconds that Spark's Java has to remove its files
+DYING = 5.0             # seconds that a process which was killed may take to be gone
 
 _ended_by: list[int] = []       # the signals that have ended Spark's Java
 
@@ -76,6 +77,14 @@ def let_end_java() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, end)
+    logging.getLogger().addFilter(is_named)
+
+
+def is_named(record: logging.LogRecord) -> bool:
+    """Return whether a line of the log is for people. Spark's Python logs each call to
+    Java that fails, with a traceback and without a name; its error is raised as
+    well."""
+    return record.name != "root"
 
 
 def has_ended_java() -> bool:
@@ -83,6 +92,24 @@ def has_ended_java() -> bool:
     Spark's Python calls Java also while the KeyboardInterrupt passes through it, and
     what this call raises takes its place."""
     return bool(_ended_by)
+
+
+def is_loss_of_java(error: Exception) -> bool:
+    """Return whether an error comes from the end of the Java that this process has
+    started. The connection is gone before the process."""
+    if "pyspark" not in sys.modules:
+        return False
+    from subprocess import TimeoutExpired
+
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    java = getattr(SparkContext._gateway, "proc", None)
+    if java is None or not isinstance(error, (ConnectionError, Py4JError)):
+        return False
+    with suppress(TimeoutExpired):
+        java.wait(DYING)
+    return java.returncode is not None
 
 
 def end_java() -> None:
