@@ -135,6 +135,28 @@ def test_an_iterator_that_is_interrupted_while_it_waits_goes_on(stack):
         assert [next(messages).payload for _ in range(3)] == [b"1", b"2", b"3"]
 
 
+def test_an_iterator_that_is_interrupted_behind_a_poll_misses_nothing(stack):
+    """What the poll brought is lost, and over TCP nobody would repeat it."""
+    with joined("AB") as (a, b):
+        stop_driver(b)
+        poll, is_hit = b._transport.poll, []
+
+        def poll_and_interrupt(*args):
+            came = [bytes(each) for each in poll(*args)]
+            if any(b"payload" in each for each in came) and not is_hit:
+                is_hit.append(True)
+                interrupted(b._transport, "links", KeyboardInterrupt)
+            return came
+
+        b._transport.poll = poll_and_interrupt
+        a.send_many([b"payload 1", b"payload 2"])
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(b))
+        b._threads.start(b._driver.poller.run_driver, "driver")
+        assert [b.receive(PATIENCE).payload for _ in range(2)] == [b"payload 1", b"payload 2"]
+        assert b.fault is None
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_an_iterator_that_is_interrupted_in_a_turn_acknowledges_nothing_that_it_lost(stack, error):
     with joined("AB", {"A": {"deliver": False}}) as (a, b):

@@ -201,6 +201,94 @@ def impatient(monkeypatch):
         monkeypatch.setattr(tcp_dialing, name, 1_000_000)
 
 
+# ------------------------------------------------------------ Exceptions in the middle of a poll
+
+class Interrupted:
+    """The lock of a transport. At its `when`-th release in one thread it raises, as a
+    signal handler may behind any call."""
+
+    def __init__(self, lock, when):
+        self.lock, self.left, self.thread = lock, when, threading.get_ident()
+
+    def __enter__(self):
+        self.lock.acquire()
+
+    def __exit__(self, *error):
+        self.lock.release()
+        if threading.get_ident() == self.thread:
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("act", ["poll", "put"])
+@pytest.mark.parametrize("when", [1, 2, 3])
+def test_a_use_that_is_interrupted_keeps_no_socket_open(member, passive, act, when):
+    transport = member(1, **passive).transport
+    transport._lock = Interrupted(lock := transport._lock, when)
+    with suppress(KeyboardInterrupt):
+        transport.poll(0) if act == "poll" else transport.put([(7, datagram(1))])
+    transport._lock = lock
+    transport.close()
+    assert transport._epoll.closed
+
+
+def interrupt(monkeypatch, owner, name):
+    """Let a function of this object raise once, behind its work, as a signal handler
+    may."""
+    original = getattr(owner, name)
+
+    def interrupted(*args):
+        original(*args)
+        monkeypatch.setattr(owner, name, original)
+        raise KeyboardInterrupt
+    monkeypatch.setattr(owner, name, interrupted)
+
+
+def test_a_wake_after_an_interrupted_one_is_not_lost(member, passive, monkeypatch):
+    a = member(1, **passive)
+    interrupt(monkeypatch, os, "eventfd_read")
+    a.transport.wake()
+    with pytest.raises(KeyboardInterrupt):
+        a.transport.poll(None)
+    a.transport.wake()
+    began = time.monotonic()
+    a.transport.poll(int(PATIENCE * 1e9))
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+def hear_each_other(a, b):
+    """Both send until both have heard the other."""
+    a.put(b"1")
+    b.put(b"2")
+    return b"2" in a.payloads() and b"1" in b.payloads()
+
+
+@pytest.mark.parametrize("name", ["set_routes", "on_link", "want_control", "on_found", "peer"])
+def test_members_whose_poll_was_interrupted_link_all_the_same(member, passive, impatient,
+                                                              monkeypatch, name):
+    a, b = member(1, **passive, control=[9]), member(2, **passive)
+    interrupt(monkeypatch, a.transport._dialing, name)
+    a.transport.connect({2: b.transport.physical})
+    with pytest.raises(KeyboardInterrupt):
+        run(a, b, until=lambda: False)
+    run(a, b, until=lambda: hear_each_other(a, b))
+
+
+@pytest.mark.parametrize("name", ["on_link_lost", "peer", "on_control"])
+def test_a_link_whose_end_was_interrupted_is_made_again(member, passive, impatient, monkeypatch,
+                                                        name):
+    a, b = member(1, **passive, control=[9]), member(2, **passive)
+    a.transport.connect({2: b.transport.physical})
+    run(a, b, until=lambda: all_linked(a, b)() and a.count("control_links") == 1)
+    interrupt(monkeypatch, a.transport._dialing, name)
+    b.sever(1)
+    with pytest.raises(KeyboardInterrupt):
+        run(a, b, until=lambda: False)
+    run(a, b, until=lambda: hear_each_other(a, b))
+    assert a.count("links_lost") == 1
+
+
 # --------------------------------------------------------------------------------------- Links form
 
 def test_members_of_one_range_find_each_other_and_each_hears_of_each_link_once(member):

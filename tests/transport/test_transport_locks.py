@@ -1,6 +1,7 @@
 """What several threads share in a transport is used under its lock only."""
 
 import threading
+from functools import partial
 
 import pytest
 from guarded import GuardedDict, guard
@@ -25,33 +26,40 @@ class Lent(RefCountedTransport):
     def _close_sockets(self):
         self.releases += 1
 
+    def begin(self):
+        use = object()
+        self._begin_use(use)
+        return use
+
+    def end(self, use):
+        self._uses.discard(use)
+        self._close_if_unused()
+
 
 def test_what_threads_share_of_a_transport_is_counted_under_its_lock():
     lent = Lent()
-    guarded = guard(lent, lent._lock, "_closed", "_is_released", read=("_users",))
-    lent._begin_use()
-    lent._begin_use()
-    lent._end_use()
+    guarded = guard(lent, lent._lock, "_closed", "_is_released")
+    uses = [lent.begin(), lent.begin()]
+    lent.end(uses[0])
     lent.close()
     lent.close()
     assert (lent.wakes, lent.releases) == (1, 0)
-    lent._end_use()
-    assert lent.releases == 1 and guarded.uses >= 8
+    lent.end(uses[1])
+    assert lent.releases == 1 and guarded.uses >= 2
     with pytest.raises(ClosedError):
-        lent._begin_use()
+        lent.begin()
 
 
 def test_the_sockets_go_once_however_many_threads_leave_and_close_at_once():
     for _ in range(50):
         lent, start = Lent(), threading.Barrier(4)
-        lent._begin_use()
-        lent._begin_use()
+        leave = [partial(lent.end, lent.begin()) for _ in range(2)]
 
         def act(what, start=start):
             start.wait()
             what()
         threads = [threading.Thread(target=act, args=(what,))
-                   for what in (lent._end_use, lent._end_use, lent.close, lent.close)]
+                   for what in (*leave, lent.close, lent.close)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -74,6 +74,7 @@ class Driver:
         # The last request for a turn that no deadline tells of, and the last that the
         # polling thread has seen. Each has one writer at a time, so that none is lost.
         self._request = self._answered = object()
+        self._holds_arrivals = False    # a poll may have brought what no turn has taken
 
     def clocks(self) -> tuple[int, int]:
         """Return the time, and the wall time by the same clock, in nanoseconds."""
@@ -195,6 +196,9 @@ class Driver:
             del owner
             polling = True
             transport = self.transport
+            if self._holds_arrivals:        # an exception came after a poll and before its turn
+                transport.lose()
+            self._holds_arrivals = True
             came = (transport.poll(timeout, expecting), transport.links(), transport.refused(),
                     transport.emptied)
             polling = False
@@ -225,6 +229,7 @@ class Driver:
                    emptied: bool, due: Instant, now: Instant) -> None:
         """Handle what came, and if anything was `due` (0: another thread said so) also
         that. What becomes due now, the next turn does."""
+        self._holds_arrivals = False            # from here on, an exception breaks the turn
         self.endpoint.receive(datagrams, links, now, refused, emptied)
         if due <= now:
             self.endpoint.tick(now)

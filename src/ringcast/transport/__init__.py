@@ -35,7 +35,7 @@ class Transport(Protocol):
     MessageTooLargeError for a datagram above `max_datagram` (then nothing of that `put`
     is sent).
 
-    Threads: one thread calls `poll`, `links` and `refused`. Any thread may call
+    Threads: one thread calls `poll`, `links`, `refused` and `lose`. Any thread may call
     `connect`, `seek`, `put`, `wake`, `status` and `close` at any time, also while
     another one is in `poll` or `put`. The packets of one `put` reach the operating
     system in their order; those of several threads may interleave.
@@ -113,6 +113,11 @@ class Transport(Protocol):
         reason: the transport makes it again. It is a hint, which others verify: a
         stranger can forge ICMP. `poll` returns early when there is such a hint.
         """
+
+    def lose(self) -> None:
+        """Note that what the last `poll`, `links` and `refused` returned is lost: a
+        signal handler's exception came before anybody handled it. A transport with
+        connections makes them again, so that `links` tells of the loss."""
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
         """Send each datagram to its member, or to all others for the id EVERYONE.

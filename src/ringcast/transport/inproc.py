@@ -150,6 +150,9 @@ class InprocTransport:
             refused, self._refused = list(self._refused), {}
         return refused
 
+    def lose(self) -> None:
+        """See `Transport.lose`: there are no connections."""
+
     def wake(self) -> None:
         """See `Transport.wake`."""
         with self._arrived:

@@ -32,11 +32,21 @@ class RefCountedTransport:
     once: at close(), or when the last of these threads has finished.
 
     A subclass provides `wake()`, which makes a thread that waits in a system call
-    return, `_close_sockets()` and `_close_descriptors()`.
+    return, `_close_sockets()` and `_close_descriptors()`. It uses the sockets like
+    this, so that an exception of a signal handler, which may come at any call, leaves
+    no use behind:
+
+        use = object()
+        try:
+            self._begin_use(use)
+            ...
+        finally:
+            self._uses.discard(use)         # one step, and the first one
+            self._close_if_unused()
     """
 
     def __init__(self) -> None:
-        self._users = 0                         # threads that use the sockets
+        self._uses: set[object] = set()         # of the sockets, by threads
         self._closed = self._is_released = False
         # Guards the attributes above; re-entrant, because a signal handler may close.
         self._lock = threading.RLock()
@@ -59,7 +69,10 @@ class RefCountedTransport:
             if not self._closed:
                 self._closed = True
                 self.wake()
-                self._close_if_unused()
+        self._close_if_unused()
+
+    def lose(self) -> None:
+        """See `Transport.lose`: there are no connections."""
 
     def seal_status(self) -> None:
         """See `Transport.seal_status`: it seals nothing."""
@@ -68,28 +81,24 @@ class RefCountedTransport:
         """See `Transport.forget`. A thread that does not exist in the child may have
         held the lock, so there is a new one."""
         self._lock = threading.RLock()
-        self._users = 0
+        self._uses = set()
         if not self._is_released:
             self._closed = self._is_released = True
             self._close_descriptors()
 
-    def _begin_use(self) -> None:
+    def _begin_use(self, use: object) -> None:
         """Keep the sockets open while a system call may use them: another file may get
         the number of a descriptor that is closed too early. ClosedError after
         close()."""
         with self._lock:
             if self._closed:
                 check_open(True)
-            self._users += 1
-
-    def _end_use(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._closed:
-                self._close_if_unused()
+            self._uses.add(use)
 
     def _close_if_unused(self) -> None:
-        if self._closed and not self._users and not self._is_released:
-            with handover:
-                self._is_released = True
-                self._close_sockets()
+        if self._closed:
+            with self._lock:
+                if not self._uses and not self._is_released:
+                    with handover:
+                        self._is_released = True
+                        self._close_sockets()

@@ -148,6 +148,11 @@ class SealedTransport:
         """See `Transport.refused`."""
         return self._inner.refused()
 
+    def lose(self) -> None:
+        """See `Transport.lose`."""
+        self._seal.lost()
+        self._inner.lose()
+
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
         """See `Transport.put`."""
         check_open(self._is_forgotten)

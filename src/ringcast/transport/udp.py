@@ -212,21 +212,25 @@ class UdpTransport(RefCountedTransport):
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
         """See `Transport.poll`. Returns early and empty if all that came was an ICMP
         error, of whatever kind."""
-        self._begin_use()
+        use = object()
         try:
+            self._begin_use(use)
             return self._receiver.receive(timeout_ns, self._spin if expecting else 0)
         finally:
-            self._end_use()
+            self._uses.discard(use)
+            self._close_if_unused()
 
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
         """See `Transport.put`. If the send buffer is full, the rest of the packets is
         dropped. The counters tell why datagrams were lost."""
-        self._begin_use()
+        use = object()
         try:
+            self._begin_use(use)
             addresses, sought = self._destinations
             self._sender.send_many(_with_copies(packets, sought) if sought else packets, addresses)
         finally:
-            self._end_use()
+            self._uses.discard(use)
+            self._close_if_unused()
 
     def _size_send_budget(self) -> int:
         """Return `send_budget`. On loopback nothing waits: what is sent is received."""

@@ -186,6 +186,17 @@ class Dialing:
         peer.due = now + self._pause(member, peer.attempts) if peer.attempts else now
         self._places_at = 0
 
+    def start_anew(self, now: int) -> None:
+        """Plan to dial all members whose links were up, because no connection is there
+        any more."""
+        for member, peer in self.peers.items():
+            peer.numbers.give_up()
+            if peer.link is not None:
+                peer.link = None
+                self.on_link_lost(member, now)
+        self._lacking.clear()
+        self._controls.clear()
+
     def due_endpoints(self, now: int, most: int) -> Iterator[HostPort]:
         """Yield the addresses to dial now: all that are due of members, and at most so
         many candidates, those first that have waited longest."""

@@ -127,6 +127,13 @@ class Handshaking:
             self._accept()
         return None
 
+    def start_anew(self) -> None:
+        """Close all handshakes, and listen again: an exception may have come in the
+        middle of any call here."""
+        for shake in list(self.handshakes.values()):
+            self._close_handshake(shake)
+        self._accept_at = 0
+
     def close(self) -> None:
         """Close all sockets. Do not unregister them: a forked child shares its parent's
         epoll."""

@@ -186,6 +186,7 @@ class TcpTransport(RefCountedTransport):
         self._timer = 0                         # when _tick() has something to do
         self._check_links_at = 0                # when to check whether peers have vanished
         self._woken = False
+        self._is_torn = False                   # all connections must be made anew
 
     def _candidate(self, host: str) -> HostPort:
         """Return an address that the option hosts gives."""
@@ -225,14 +226,16 @@ class TcpTransport(RefCountedTransport):
     def put(self, packets: Sequence[tuple[int, Buffer]]) -> None:
         """See `Transport.put`. What the kernel does not take at once is queued at its
         link. Datagrams to a member without a link are counted and dropped."""
-        self._begin_use()
+        use = object()
         try:
+            self._begin_use(use)
             batches = self._batches(packets)
             for link, buffers in batches.items():
                 if not link.put(buffers, len(buffers) // 2, sum(map(len, buffers))):
                     self._count("send_unlinked", len(buffers) // 2)
         finally:
-            self._end_use()
+            self._uses.discard(use)
+            self._close_if_unused()
 
     def _batches(self, packets: Sequence[tuple[int, Buffer]]) -> dict[Link, list[Piece]]:
         """Return the buffers for each connection, in order. Raises before anything is
@@ -327,21 +330,29 @@ class TcpTransport(RefCountedTransport):
         its member is dialed at once, and only that dial can be refused."""
         return self._dialing.take_gone()
 
+    def lose(self) -> None:
+        """See `Transport.lose`. The next poll makes all connections anew."""
+        self._is_torn = True
+
     def poll(self, timeout_ns: int | None, expecting: bool = False) -> list[memoryview]:
-        """See `Transport.poll`. Reads at most one buffer full from each link."""
-        self._begin_use()
+        """See `Transport.poll`. Reads at most one buffer full from each link. After an
+        exception, of a signal handler say, as after `lose`."""
+        use = object()
         try:
-            return self._poll(timeout_ns, self._spin if expecting else 0)
+            try:
+                self._begin_use(use)
+                return self._poll(timeout_ns, self._spin if expecting else 0)
+            finally:
+                self._uses.discard(use)
+                self._close_if_unused()
         except BaseException:
-            # A signal handler's, say: bytes that were read may be lost, so no link is
-            # whole.
-            for connection in self._links_by_fd.values():
-                connection.cut()
+            self._is_torn = True
             raise
-        finally:
-            self._end_use()
 
     def _poll(self, timeout_ns: int | None, spin: int) -> list[memoryview]:
+        if self._is_torn:
+            self._start_anew()
+            timeout_ns = 0                  # a wake() may have found _woken set, and done nothing
         if self._buffered:
             self._buffered = [link for link in self._buffered if link.release_buffer(self._spare)]
         frames: list[memoryview] = []
@@ -449,19 +460,41 @@ class TcpTransport(RefCountedTransport):
             else:
                 self._remove_control(owner)
 
+    def _start_anew(self) -> None:
+        """Close all connections, because an exception came in the middle of a poll:
+        bytes that were read may be lost, and our tables may not agree. Links to members
+        of the table are made again at once."""
+        links = {*self._links.values(), *self._links_by_fd.values()}
+        with handover:
+            self._handshaking.start_anew()
+            for link in links:
+                link.close()
+        with self._lock:
+            self._counters["links_lost"] += len(self._links)
+            for link in links:
+                self._add_counters(link)
+            self._links = {}
+            self._woken = False
+        self._links_by_fd.clear()
+        self._dialing.start_anew(time.monotonic_ns())
+        self._timer = 0
+        self._is_torn = False
+
     # --------------------------------------------------------------------------------------- timers
 
     def _apply_lists(self) -> None:
         """Take the table of routes, and the places to seek, that another thread has
         left."""
         with self._lock:
-            routes, self._routes = self._routes, None
-            places, self._places = self._places, None
+            routes, places = self._routes, self._places
         if routes is not None:
             self._dialing.set_routes(routes)
         if places is not None:
             self._dialing.seek(places)
         self._timer = 0
+        with self._lock:                    # only now: an exception may have come before
+            self._routes = None if self._routes is routes else self._routes
+            self._places = None if self._places is places else self._places
 
     def _tick(self, now: int) -> None:
         """Do everything that is due, and set the timer for what is next."""
