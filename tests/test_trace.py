@@ -117,6 +117,13 @@ def test_a_directory_that_cannot_be_made_is_refused_at_once():
         Channel("g", stack="inproc", trace="/proc/nowhere")
 
 
+@pytest.mark.parametrize("option", ["trace", "secret", "trust"])
+@pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
+def test_a_path_that_cannot_be_one_is_refused_with_a_sentence(option, path):
+    with pytest.raises(ConfigError, match=f"{option}=.* has a character that no path can have"):
+        Channel("g", stack="inproc", **{option: path})
+
+
 def test_a_folder_that_holds_a_trace_is_refused(tmp_path):
     writer = Writer(tmp_path, "A#0000000000000001", threaded=False)
     writer.folder.joinpath("000001.parquet").write_bytes(b"x")

@@ -23,6 +23,18 @@ def typed(given: str | os.PathLike[str]) -> str:
     return str(getattr(given, "typed", os.fspath(given)))
 
 
+def check_characters(what: str, given: str | os.PathLike[str]) -> None:
+    """Raise ConfigError for a path with a character that no path can have. The system's
+    own errors for that are no OSError."""
+    try:
+        is_path = b"\0" not in os.fsencode(given)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise ConfigError(f"{what}={typed(given)!r} has a character that no path can have; leave "
+                          "it out")
+
+
 def create(path: Path, text: bytes, mode: int) -> None:
     """Write a new file with these permissions, down to the disk. Raises FileExistsError
     if it is there already, or another OSError; then it leaves no half of it."""

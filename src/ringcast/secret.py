@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ringcast.errors import ConfigError
-from ringcast.paths import create, typed
+from ringcast.paths import check_characters, create, typed
 
 Secret = str | os.PathLike[str] | Callable[[], bytes]
 
@@ -47,6 +47,7 @@ def _read_secret_file(path: str | os.PathLike[str]) -> bytes:
         raise ConfigError("a secret is given as the path of a file, or as a function, and never "
                           "itself: others may have seen it now, so make another one with "
                           "`ringcast keygen`")
+    check_characters("secret", path)
     named = f"the secret {typed(path)!r}"
     try:
         with open(path, "rb") as file:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringcast.errors import ConfigError
 from ringcast.logs import printable
-from ringcast.paths import create, typed
+from ringcast.paths import check_characters, create, typed
 from ringcast.secret import require_cryptography
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Folder:
         if not isinstance(trust, str | os.PathLike):
             raise TypeError(f"trust is the path of a folder, not {type(trust).__name__}")
         require_cryptography("trust=")
+        check_characters("trust", trust)
         self.path = Path(trust)
         self.typed = typed(trust)
         self.stamps: Stamps = {}                        # of what was read

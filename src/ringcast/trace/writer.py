@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringcast.errors import ConfigError
 from ringcast.logs import log
+from ringcast.paths import check_characters
 from ringcast.trace import UNFINISHED, id_of, number_of, part_name
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Writer:
 
     def __init__(self, directory: Path | str, member: str, threaded: bool = True) -> None:
         self._schema = needed()
+        check_characters("trace", directory)
         self.folder = make(folder_of(directory, member))
         self.member = member
         self.num_events = 0                         # including those that were dropped
