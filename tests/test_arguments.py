@@ -37,6 +37,16 @@ async def coroutine(*_):
     """Take what a callback takes."""
 
 
+def generator(*_):
+    """Take what a callback takes, and yield."""
+    yield b""
+
+
+async def async_generator(*_):
+    """Take what a callback takes, and yield."""
+    yield b""
+
+
 class Coroutine:
     async def __call__(self, *_):
         """Take what a callback takes."""
@@ -58,6 +68,11 @@ OF_A_CHANNEL = {
                                 {"on_message": coroutine}),
     "views to an object whose call is a coroutine": (TypeError, "it cannot be async",
                                                      {"on_view": Coroutine()}),
+    "messages to a generator": (TypeError, "on_message yields, and so its body would never run",
+                                {"on_message": generator}),
+    "a state to a generator": (TypeError, "on_state yields", {"on_state": generator}),
+    "a state of an async generator": (TypeError, "it cannot be async",
+                                      {"on_state_request": async_generator}),
     "more undelivered than there can be": (ConfigError, "up to 1e\\+18",
                                            {"max_undelivered": 1 << 70}),
     "a heartbeat that never ends": (ConfigError, "from 0.001", {"heartbeat_interval": 1e-7}),

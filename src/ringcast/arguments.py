@@ -8,7 +8,7 @@ instead: TypeError for a value of a wrong type, ConfigError for one outside its 
 
 import threading
 from collections.abc import Iterable, Sequence
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, TypeVar
 
 from ringcast.address import LASTING, TURNS, Address, Succession
@@ -49,14 +49,20 @@ def member_name(argument: str, value: Any) -> str:
     return value
 
 
-def callback(argument: str, value: Any) -> Any:
-    """Return a function, or None. It may not be a coroutine function."""
-    if value is not None and not callable(value):
+def callback(argument: str, value: Any, may_yield: bool = False) -> Any:
+    """Return a function, or None. It may not be a coroutine function, and it may be a
+    generator function only if what it returns is used."""
+    if value is None:
+        return None
+    if not callable(value):
         raise TypeError(f"{argument} is a function, or None, not {kind(value)}")
-    if value is not None and (iscoroutinefunction(value)
-                              or iscoroutinefunction(type(value).__call__)):
+    codes = (value, type(value).__call__)
+    if any(iscoroutinefunction(code) or isasyncgenfunction(code) for code in codes):
         raise TypeError(f"{argument} is called on a thread of the channel, so it cannot be async; "
                         "pass a function that calls asyncio.run_coroutine_threadsafe")
+    if not may_yield and any(map(isgeneratorfunction, codes)):
+        raise TypeError(f"{argument} yields, and so its body would never run; pass a function "
+                        "without yield")
     return value
 
 

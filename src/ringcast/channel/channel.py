@@ -204,7 +204,7 @@ class Channel(SendPort):
         given = (arguments.callback("on_message", on_message),
                  arguments.callback("on_view", on_view),
                  arguments.callback("on_undelivered", on_undelivered))
-        of_state = (arguments.callback("on_state_request", on_state_request),
+        of_state = (arguments.callback("on_state_request", on_state_request, may_yield=True),
                     arguments.callback("on_state", on_state))
         deliver = arguments.boolean("deliver", deliver)
         durable = arguments.durability(durable, deliver)
