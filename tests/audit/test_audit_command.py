@@ -11,6 +11,7 @@ import plotly.graph_objects
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
+from processes import ringcast
 
 from ringcast.audit.report import mark_views
 from ringcast.cli import main
@@ -131,4 +132,13 @@ def test_without_java_one_sentence_says_what_to_install(trace):
     run = subprocess.run([sys.executable, "-c", code, "audit", str(trace)], capture_output=True,
                          text=True)
     assert run.returncode == 2 and "Spark needs Java" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.spark
+def test_a_setting_that_spark_reads_late_and_refuses_is_one_sentence_and_status_2(trace):
+    """Status 1 would say that a promise was broken."""
+    run = ringcast("audit", trace, "--conf", "spark.sql.shuffle.partitions=-3")
+    assert run.returncode == 2, run.stderr
+    assert "ringcast: Spark has failed: " in run.stderr and "; check --conf" in run.stderr
     assert "Traceback" not in run.stderr

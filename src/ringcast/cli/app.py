@@ -15,7 +15,8 @@ from typer.core import TyperGroup
 
 import ringcast
 from ringcast.cli import INTERRUPTED
-from ringcast.cli.interrupts import end_java, has_ended_java, is_loss_of_java
+from ringcast.cli.interrupts import end_java, has_ended_java
+from ringcast.cli.spark_errors import said_of_spark
 from ringcast.errors import RingcastError
 
 NAME = "ringcast"
@@ -99,10 +100,8 @@ def call(words: list[str]) -> None:
     except Exception as error:
         if has_ended_java():
             sys.exit(INTERRUPTED)
-        if is_loss_of_java(error):
-            raise RingcastError("Spark's Java has ended before the work was done; perhaps the "
-                                "system has killed it because memory was short: make room, or "
-                                "give it less to do, and run it again") from error
+        if (said := said_of_spark(error)) is not None:
+            raise RingcastError(said) from error
         raise
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOMENT = 0.5            # seconds that Spark's Java has to remove its files
-DYING = 5.0             # seconds that a process which was killed may take to be gone
 
 _ended_by: list[int] = []       # the signals that have ended Spark's Java
 
@@ -92,24 +91,6 @@ def has_ended_java() -> bool:
     Spark's Python calls Java also while the KeyboardInterrupt passes through it, and
     what this call raises takes its place."""
     return bool(_ended_by)
-
-
-def is_loss_of_java(error: Exception) -> bool:
-    """Return whether an error comes from the end of the Java that this process has
-    started. The connection is gone before the process."""
-    if "pyspark" not in sys.modules:
-        return False
-    from subprocess import TimeoutExpired
-
-    from py4j.protocol import Py4JError
-    from pyspark import SparkContext
-
-    java = getattr(SparkContext._gateway, "proc", None)
-    if java is None or not isinstance(error, (ConnectionError, Py4JError)):
-        return False
-    with suppress(TimeoutExpired):
-        java.wait(DYING)
-    return java.returncode is not None
 
 
 def end_java() -> None:

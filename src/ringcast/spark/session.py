@@ -82,10 +82,15 @@ def session(app_name: str = "ringcast", *, master: str | None = None,
     try:
         return _started(app_name, master, conf, defaults)
     except (PySparkException, Py4JError) as error:
-        first, _, rest = str(error).partition("\n")
-        reason = rest.splitlines()[0][2:] if rest.startswith(": ") else first  # ": ", Java's text
-        raise RingcastError(f"Spark does not start: {reason.rstrip('.')}; check --master and "
+        raise RingcastError(f"Spark does not start: {reason(error)}; check --master and "
                             "--conf.") from error
+
+
+def reason(error: Exception) -> str:
+    """Return what an error of Spark says first, without Java's stack."""
+    first, _, rest = str(error).partition("\n")
+    said = rest.splitlines()[0][2:] if rest.startswith(": ") else first     # ": ", Java's text
+    return said.rstrip(".")
 
 
 def _started(app_name: str, master: str | None, conf: Mapping[str, str] | None,
