@@ -16,13 +16,15 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 
 from ringcast.campaign.results import Results
 from ringcast.campaign.runs import DIED, SCHEMA, TIMEOUT, Planned, table_of
@@ -164,9 +166,12 @@ class Campaign:
             self._lock.notify_all()
             groups = list(self._under_way)
         # Repeatedly, because a job may have been about to start when it was cancelled.
+        # If Java is gone, each thread ends with an error. Wait for them all the same:
+        # Python must not end while one of them is in compiled code.
         while any(thread.is_alive() for thread in threads):
             for group in groups:
-                self.spark.sparkContext.cancelJobGroup(group)
+                with suppress(ConnectionError, Py4JError):
+                    self.spark.sparkContext.cancelJobGroup(group)
             for thread in threads:
                 thread.join(POLL_INTERVAL)
 
@@ -223,6 +228,8 @@ class Campaign:
             summary = summary_of(error)
             if not (self._stopping or job.is_cancelled
                     or any(text in summary for text in WORKER_DIED)):
+                if not isinstance(error, (PySparkException, Py4JJavaError)):
+                    raise                       # Java itself is gone, say
                 raise RingcastError(f"Spark could not run the simulation: {summary}") from error
             table = self._on_failure(job, summary)
         finally:

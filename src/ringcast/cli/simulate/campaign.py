@@ -133,6 +133,8 @@ def carry_out(spark: "SparkSession", runs: "Sequence[Planned]", kept: Any, limit
             campaign.run()
         except KeyboardInterrupt:
             return False
+        except ConnectionError:         # to Spark's Java
+            raise
         except OSError as error:
             raise ConfigError(f"the results cannot be kept in {kept.folder}: "
                               f"{error.strerror or error}") from None
