@@ -18,10 +18,19 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 @pytest.fixture
 def start(request):
-    """Return a function that starts an example. Kill what is left at the end."""
+    """Return a function that starts an example. Kill what is left at the end.
+
+    With -u a line and its end are two writes, and a line of another thread may come in
+    between. So those that flush what they print, as threads of theirs print too, are
+    started without it.
+    """
+    def command(name, *arguments):
+        example = ROOT / "examples" / name
+        unbuffered = [] if "flush=True" in example.read_text() else ["-u"]
+        return [sys.executable, *unbuffered, str(example), *map(str, arguments)]
+
     with starting(stderr=subprocess.PIPE) as run:
-        yield lambda name, *arguments: run(
-            [sys.executable, "-u", str(ROOT / "examples" / name), *map(str, arguments)])
+        yield lambda *words: run(command(*words))
 
 
 @pytest.fixture
