@@ -1,7 +1,9 @@
 """`ringcast simulate --audit`: what the audit of a trace finds fails the run."""
 
+from threading import Barrier
+
 import pytest
-from processes import ringcast
+from processes import PATIENCE, ringcast
 
 from ringcast.cli.simulate import seeds as command
 from ringcast.cli.simulate.audits import Audits
@@ -22,8 +24,8 @@ def audits(spark, tmp_path):
     return Audits(spark, tmp_path / "traces", temporary=True)
 
 
-def perform(audits):
-    return command.perform(Run(draw(SEED, SMALL)), audits.traces / str(SEED))
+def perform(audits, seed=SEED):
+    return command.perform(Run(draw(seed, SMALL)), audits.traces / str(seed))
 
 
 def test_a_run_that_keeps_its_promises_passes_and_its_trace_is_removed(audits):
@@ -37,6 +39,20 @@ def test_a_damaged_trace_fails_the_run(audits):
     next(audits.traces.glob("*/*/*.parquet")).write_bytes(b"damaged")
     judged = audits.judge_seed(outcome)
     assert judged.check == "audit" and judged.sentence.startswith("audit: INCOMPLETE: ")
+
+
+def test_as_many_audits_run_at_a_time_as_there_are_workers(audits, monkeypatch):
+    """Each waits for two others, and all find what they find alone."""
+    outcomes = {seed: perform(audits, seed) for seed in range(6)}
+    together, judge = Barrier(3, timeout=PATIENCE), audits.judge
+
+    def wait_and_judge(outcome, trace):
+        together.wait()
+        return judge(outcome, trace)
+
+    monkeypatch.setattr(audits, "judge", wait_and_judge)
+    judged = [*audits.judge_all(outcomes.values(), workers=3)]
+    assert {each.seed: each for each in judged} == outcomes and len(judged) == 6
 
 
 def test_what_only_the_audit_finds_is_listed_with_a_command_that_finds_it(

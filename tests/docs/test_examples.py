@@ -21,9 +21,10 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 def start(request):
     """Return a function that starts an example. Kill what is left at the end.
 
-    In an unbuffered Python a line and its end are two writes, and a line of another thread
-    may come in between. So those that flush what they print, as threads of theirs print too,
-    are started with a buffer, whatever the environment says; the others without.
+    In an unbuffered Python a line and its end are two writes, and a line of another
+    thread may come in between. So those that flush what they print, as threads of
+    theirs print too, are started with a buffer, whatever the environment says; the
+    others without.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 

@@ -195,12 +195,15 @@ class Audit:
 def read(spark: "SparkSession", parts: Sequence[Path]) -> "DataFrame":
     """Read the rows of these part files."""
     before = spark.conf.get(LISTING)
-    spark.conf.set(LISTING, str(len(parts) + 1))
+    is_low = len(parts) > int(before or 0)
+    if is_low:
+        spark.conf.set(LISTING, str(len(parts)))
     try:
         return spark.read.schema(SCHEMA).parquet(
             *(re.sub(PATTERN, r"\\\g<0>", str(part.absolute())) for part in parts))
     finally:
-        spark.conf.set(LISTING, str(before))
+        if is_low:
+            spark.conf.set(LISTING, str(before))
 
 
 def audit(spark: "SparkSession", traces: Sequence[Path | str],

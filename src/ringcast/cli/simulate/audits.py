@@ -2,7 +2,8 @@
 so."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ringcast.audit.verdict import audit
+from ringcast.audit.verdict import LISTING, audit
 from ringcast.cli.audit.run import QUIET
 from ringcast.cli.interrupts import started, stopping
 from ringcast.cli.screen import console
@@ -22,7 +23,9 @@ from ringcast.sim.runs.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONF = QUIET | {"spark.sql.shuffle.partitions": "1"}    # the trace of a run is small
+# The trace of a run is small. No audit changes the last setting then, which counts for
+# all that run at a time.
+CONF = QUIET | {"spark.sql.shuffle.partitions": "1", LISTING: "1000000"}
 
 
 class Audits:
@@ -46,6 +49,18 @@ class Audits:
         if result.status == 0 or is_explained:
             return outcome
         return msgspec.structs.replace(outcome, check=AUDIT, sentence=f"{AUDIT}: {result.verdict}")
+
+    def judge_all(self, outcomes: Iterable[Outcome], workers: int) -> Generator[Outcome]:
+        """Yield the outcomes of many seeds as `judge_seed` returns them, in the order
+        in which their audits end. At most `workers` are audited at a time."""
+        running: set[Future[Outcome]] = set()
+        with ThreadPoolExecutor(workers) as pool:
+            for outcome in outcomes:
+                running.add(pool.submit(self.judge_seed, outcome))
+                if len(running) == workers:
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    yield from (each.result() for each in done)
+            yield from (each.result() for each in as_completed(running))
 
     def judge_seed(self, outcome: Outcome) -> Outcome:
         """Return the outcome of one of many seeds, as `judge` does."""

@@ -113,8 +113,9 @@ def simulate_command(
         parser=path, metavar="DIR",
         help="Write the events of the run to this directory, for ringcast audit; of many runs, "
              "those of each seed to a directory of its own in this one.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes.",
-                                                show_default="one for each core")] = None,
+    workers: Annotated[int | None, typer.Option(
+        help="Processes that run; with --audit, as many audits run at a time.",
+        show_default="one for each core")] = None,
     spark: Annotated[bool, typer.Option(
         "--spark", help="A campaign on Spark: measure every combination of --loss, --members, "
                         "--set capacity= and --set xmit_interval=, each with several values, as "

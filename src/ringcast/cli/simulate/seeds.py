@@ -106,11 +106,10 @@ def run_all(seeds: range, fixed: Settings, workers: int, as_json: bool = False,
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeElapsedColumn(), TimeRemainingColumn())
     with (Progress(*columns, console=console) as progress,
-          closing(outcomes(seeds, fixed, workers, traces)) as coming):
+          closing(outcomes(seeds, fixed, workers, traces)) as ended,
+          closing(audits.judge_all(ended, workers) if audits else ended) as coming):
         task = progress.add_task("simulated", total=len(seeds))
         for outcome in coming:
-            if audits is not None:
-                outcome = audits.judge_seed(outcome)
             progress.advance(task)
             add_up(total, outcome)
             if outcome.check:
