@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import os
 import signal
 
 import pytest
@@ -8,6 +9,9 @@ from hypothesis import settings
 # No test depends on how fast the machine is.
 settings.register_profile("ringcast", deadline=None, print_blob=True)
 settings.load_profile("ringcast")
+
+# Programs that tests start write into a buffer, as they do for most users.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 # Where tests share what takes long to make: all of one line run in one worker, one

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -126,14 +127,34 @@ def test_what_was_typed_is_echoed_as_it_was_typed(words, says, tmp_path):
     assert says.format(tmp_path) in " ".join((done.stdout + done.stderr).split())
 
 
-@pytest.mark.parametrize("words", [["--help"], ["perf", "--help"], ["simulate", "--seed", "1",
-                                   "--duration", "0.1", "--members", "2"]], ids=" ".join)
-def test_where_no_room_is_left_for_the_output_a_sentence_says_so(words):
+printing = pytest.mark.parametrize("words", [
+    ["--help"], ["--version"], ["perf", "--help"], ["status", "nobody"],
+    ["simulate", "--seed", "1", "--duration", "0.1", "--members", "2"]], ids=" ".join)
+
+
+def with_output(output, words, unbuffered):
+    """Run a command with this output. Return its status and errors."""
+    done = subprocess.run([*RINGCAST, *words], stdout=output, stderr=subprocess.PIPE, text=True,
+                          env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=PATIENCE)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@printing
+def test_where_no_room_is_left_for_the_output_a_sentence_says_so(words, unbuffered):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*RINGCAST, *words], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2
-    assert done.stderr == ("ringcast: there is no room left on the device of a file, or of "
-                           "standard output; make room and run it again\n")
+        assert with_output(full, words, unbuffered) == (
+            2, "ringcast: there is no room left on the device of a file, or of standard output; "
+               "make room and run it again\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@printing
+def test_a_command_whose_output_nobody_reads_ends_without_a_word(words, unbuffered):
+    there, here = os.pipe()
+    os.close(there)
+    with os.fdopen(here, "w") as pipe:
+        assert with_output(pipe, words, unbuffered) == (128 + signal.SIGPIPE, "")
 
 
 def test_an_option_before_the_command_does_not_hide_it():

@@ -1,6 +1,5 @@
 """The examples run and print what a reader expects."""
 
-import os
 import re
 import select
 import signal
@@ -21,19 +20,16 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 def start(request):
     """Return a function that starts an example. Kill what is left at the end.
 
-    In an unbuffered Python a line and its end are two writes, and a line of another
-    thread may come in between. So those that flush what they print, as threads of
-    theirs print too, are started with a buffer, whatever the environment says; the
-    others without.
+    With -u a line and its end are two writes, and a line of another thread may come in
+    between. So those that flush what they print, as threads of theirs print too, are
+    started without it.
     """
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-
     def command(name, *arguments):
         example = ROOT / "examples" / name
         unbuffered = [] if "flush=True" in example.read_text() else ["-u"]
         return [sys.executable, *unbuffered, str(example), *map(str, arguments)]
 
-    with starting(stderr=subprocess.PIPE, env=environment) as run:
+    with starting(stderr=subprocess.PIPE) as run:
         yield lambda *words: run(command(*words))
 
 

@@ -6,6 +6,7 @@ list of commands needs none of them, so it is here.
 
 import errno
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -97,38 +98,48 @@ def call(words: list[str]) -> None:
         words = words[1:]
     try:
         command(words, prog_name=name, **SETTINGS)
-    except Exception as error:
-        if has_ended_java():
-            sys.exit(INTERRUPTED)
-        if (said := said_of_spark(error)) is not None:
-            raise RingcastError(said) from error
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):    # of which Typer makes the status 1
+            raise end.__context__ from None
         raise
 
 
 def run() -> None:
-    """Run the command line. An error of ringcast becomes one sentence and exit status
-    2, and so does a full disk."""
+    """Run the command line, and write all that it prints. An error of ringcast or of
+    Spark becomes one sentence and exit status 2, and so does a full disk. If nobody
+    reads the output, end as a program that this signal ends."""
     words = words_given()
     load(words)
     try:
-        if is_completing():
-            app(prog_name=NAME)
-        else:
-            call(words)
-    except RingcastError as error:
-        print(f"ringcast: {error}", file=sys.stderr)
-        sys.exit(2)
+        try:
+            app(prog_name=NAME) if is_completing() else call(words)
+        finally:
+            sys.stdout.flush()          # what this raises, Python would only show at its end
     except SystemExit as end:
         if end.code == INTERRUPTED:
             end_java()
         raise
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
+    except Exception as error:
+        if has_ended_java():
+            sys.exit(INTERRUPTED)
+        said = sentence(error)
+        if said is None and not isinstance(error, BrokenPipeError):
             raise
-        print("ringcast: there is no room left on the device of a file, or of standard output; "
-              "make room and run it again", file=sys.stderr)
         discard_output()
+        if said is None:
+            sys.exit(128 + signal.SIGPIPE)
+        print(f"ringcast: {said}", file=sys.stderr)
         sys.exit(2)
+
+
+def sentence(error: Exception) -> str | None:
+    """Return what to say of an error; None if it is not for people."""
+    if isinstance(error, RingcastError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return ("there is no room left on the device of a file, or of standard output; make room "
+                "and run it again")
+    return said_of_spark(error)
 
 
 def discard_output() -> None:
