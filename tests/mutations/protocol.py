@@ -115,6 +115,7 @@ BEFORE_A_GAP = "test_what_came_before_a_gap_and_behind_it_is_fetched_from_who_ha
 STATES = "tests/sim/test_state_transfer.py::"
 EXCUSES = DURABLE + "test_a_stream_that_was_given_up_excuses_no_other_one[mcast-udp]"
 PRIMARY = "tests/protocols/membership/test_primary.py::"
+MODEL = "tests/protocols/membership/test_primary_model.py::"
 THREATS = "tests/security/test_threats.py::"
 SEAL = "tests/security/test_seal.py::"
 KEYS = "tests/security/test_view_keys.py::"
@@ -772,7 +773,7 @@ MUTATIONS = [
              test=FLUSH + "test_a_stream_that_no_member_holds_ends_with_what_has_come"),
     Mutation("a sender that is back gives nothing that a dead member had of it",
              "Flush._agree_on_departed",
-             "gone.holder = origin if gone.is_kept and origin in others else 0", "gone.holder = 0",
+             "if gone.is_kept and origin in others:", "if False:",
              test=DURABLE
              + "test_a_sender_that_is_back_gives_what_only_a_dead_member_had_of_it"),
     Mutation("a sender that has freed what it sent is asked for it", "Keeping.is_kept",
@@ -950,8 +951,15 @@ MUTATIONS = [
              test=FLUSH + "test_low_of_another_view_frees_nothing"),
     # ------------------------------------------------------------------------ which part is primary
     Mutation("any half is a majority", "has_majority",
-             "2 * votes > len(voters) or", "2 * votes >= len(voters) or",
+             "2 * votes > len(quorum.voters) or", "2 * votes >= len(quorum.voters) or",
              test=PRIMARY + "test_a_majority_is_more_than_half_or_half_with_the_oldest"),
+    Mutation("half of an attempt is a majority, with who seemed to be the oldest", "has_majority",
+             "is_half and quorum.is_sure and", "is_half and",
+             test=PRIMARY + "test_of_an_attempt_more_than_half_is_needed"),
+    Mutation("who reported to a view tells who is the oldest in it", "known_together",
+             "if other.is_sure: one, other = other, one",
+             "one = msgspec.structs.replace(one, is_sure=one.is_sure or other.is_sure)",
+             test=MODEL + "test_the_oldest_may_be_another_one_than_the_attempt_said"),
     Mutation("members of a minority send", "Voting.install",
              "self.may_send = self.is_primary", "self.may_send = True", PARTED),
     Mutation("a minority forgets the last primary view", "Change.decide",
@@ -960,7 +968,7 @@ MUTATIONS = [
              "if prepare.roots and", "if False and", PARTED),
     Mutation("an attempt is the heir of those before it", "Voting.attempt",
              "for quorum in self.quorums if quorum.is_sure]", "for quorum in self.quorums]",
-             test=PRIMARY + "test_an_attempt_is_no_heir_of_one_that_nobody_had"),
+             test=MODEL + "test_who_reported_to_two_attempts_follows_neither_in_vain"),
     Mutation("members are told of roots that the view does not have", "Change.has_told",
              "{self.id, *verdict.roots(self.id)}.issuperset(self.roots)", "True",
              test=PRIMARY + "test_members_are_told_again_if_a_view_follows_no_attempt"),

@@ -47,14 +47,20 @@ FIVE = sure(1, A, B, C, D, E)
     ([A, B, C], [B, C], True), ([B, A, C, D], [A, C], False), ([B, A, C, D], [B, D], True),
     ([A, B, C, D, E], [A, B], False), ([A, B, C], [D, E, F], False)])
 def test_a_majority_is_more_than_half_or_half_with_the_oldest(voters, present, expected):
-    assert has_majority(voters, present) is expected
+    assert has_majority(sure(1, *voters), present) is expected
+
+
+def test_of_an_attempt_more_than_half_is_needed():
+    """Who is the oldest is not known before it is installed."""
+    assert not has_majority(attempt(1, A, B), [A])
+    assert has_majority(attempt(1, A, B, C), [B, C])
 
 
 def test_any_two_majorities_share_a_member():
     for size in range(1, 7):
         voters = list(range(size))
         majorities = [set(some) for count in range(size + 1) for some in combinations(voters, count)
-                      if has_majority(voters, some)]
+                      if has_majority(sure(1, *voters), some)]
         assert all(one & other for one in majorities for other in majorities)
 
 
@@ -94,6 +100,15 @@ def test_an_attempt_that_may_have_been_installed_counts():
     tried = attempt(2, A, B, C)
     assert not is_primary([C, D, E], {C: [FIVE, tried], D: [FIVE], E: [FIVE]})
     assert is_primary([B, C, D], {B: [FIVE, tried], C: [FIVE, tried], D: [FIVE]})
+
+
+def test_the_oldest_of_a_view_is_who_was_the_oldest_when_it_was_installed():
+    """C reported to what D had prepared, with D as the first member. By the reports A is
+    older: so A and B are the majority, and C and D are not."""
+    installed, tried = sure(2, A, B, C, D), attempt(2, D, A, B, C)
+    assert is_primary([A, B], {A: [installed], B: [installed]})
+    assert not is_primary([C, D], {C: [tried], D: [installed]})
+    assert not is_primary([C, D], {D: [installed], C: [tried]})
 
 
 def test_an_attempt_that_somebody_of_it_does_not_know_was_never_installed():

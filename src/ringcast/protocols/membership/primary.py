@@ -17,6 +17,7 @@ the attempt, too, unless
 - somebody is there who should have reported to it, and does not know of it: then it was
   never installed. This holds for its coordinator, which knows only what it has decided;
 - a later primary view is known: that one has taken the attempt into account.
+More than half is needed of it: who is the oldest is not known before INSTALL.
 
 *Groups that formed apart*, because `min_members` is too small, may both be primary
 until they meet. Then a majority of each is needed. `roots` tell if two primary views
@@ -123,7 +124,7 @@ def judge_view(members: Collection[int], min_members: int,
     known: dict[ViewId, Quorum] = {}
     for quorums in (*reported.values(), *left.values()):
         for quorum in quorums:
-            known[quorum.id] = both(known.get(quorum.id, quorum), quorum)
+            known[quorum.id] = known_together(known.get(quorum.id, quorum), quorum)
     listed = {member: {quorum.id for quorum in quorums} for member, quorums in reported.items()}
     needed = []
     for quorum in known.values():
@@ -136,7 +137,7 @@ def judge_view(members: Collection[int], min_members: int,
     counted = [member for member in members if member in present]
     is_first = not any(quorum.is_sure for quorum in needed)
     return Verdict((not is_first or len(counted) >= min_members) and all(
-        has_majority(quorum.voters, counted) for quorum in needed), needed)
+        has_majority(quorum, counted) for quorum in needed), needed)
 
 
 def voters_of(seats: Iterable[Seat]) -> list[int]:
@@ -144,17 +145,24 @@ def voters_of(seats: Iterable[Seat]) -> list[int]:
     return [seat.incarnation for seat in seats if not seat.observes]
 
 
-def has_majority(voters: Sequence[int], present: Collection[int]) -> bool:
+def has_majority(quorum: Quorum, present: Collection[int]) -> bool:
     """Return whether those who are present are the majority: more than half, or half
-    with the oldest, who is first."""
-    votes = sum(voter in present for voter in voters)
-    return 2 * votes > len(voters) or (2 * votes == len(voters) and voters[0] in present)
+    with the oldest, who is first. In an attempt, nobody is known to be the oldest: of
+    those who come from another view, a coordinator learns the age from their reports.
+    """
+    votes = sum(voter in present for voter in quorum.voters)
+    is_half = 2 * votes == len(quorum.voters)
+    return 2 * votes > len(quorum.voters) or (
+        is_half and quorum.is_sure and quorum.voters[0] in present)
 
 
-def both(one: Quorum, other: Quorum) -> Quorum:
-    """Return what two members know of the same view."""
+def known_together(one: Quorum, other: Quorum) -> Quorum:
+    """Return what two members know of the same view. Only who has installed it knows
+    the age of its members."""
+    if other.is_sure:
+        one, other = other, one
     return Quorum(one.id, [voter for voter in one.voters if voter in other.voters],
-                  merged_roots([*one.roots, *other.roots]), one.is_sure or other.is_sure)
+                  merged_roots([*one.roots, *other.roots]), one.is_sure)
 
 
 def follows(later: Quorum, earlier: Quorum) -> bool:
