@@ -776,6 +776,15 @@ MUTATIONS = [
              "if gone.is_kept and origin in others:", "if False:",
              test=DURABLE
              + "test_a_sender_that_is_back_gives_what_only_a_dead_member_had_of_it"),
+    Mutation("who is to fetch forgets who has it when the sender is back",
+             "Flush._agree_on_departed", "known = gone.parts", "known = ()",
+             test=DURABLE
+             + "test_what_a_member_is_to_fetch_it_gets_though_the_sender_is_back"),
+    Mutation("what only others hold a part of ends with what has come",
+             "Flush._agree_on_departed", "reach(gone.parts, gone.come_up_to)",
+             "reach(gone.parts if gone.holder else (), gone.come_up_to)",
+             test=DURABLE
+             + "test_what_a_member_is_to_fetch_it_gets_though_the_sender_is_back"),
     Mutation("a sender that has freed what it sent is asked for it", "Keeping.is_kept",
              "not precedes(place, low)", "True",
              test="tests/protocols/multicast/test_keeping.py::"

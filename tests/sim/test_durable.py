@@ -558,6 +558,36 @@ def test_a_sender_that_is_back_gives_what_only_a_dead_member_had_of_it(stack):
 
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+@pytest.mark.parametrize("excludes", [False, True], ids=["kept by C", "freed by C"])
+@pytest.mark.parametrize("begin", [0, 3])
+def test_what_a_member_is_to_fetch_it_gets_though_the_sender_is_back(stack, begin, excludes):
+    """D and A are cut off from B and C; then C is alone. B has all that C has sent, A
+    only the begin. Before D has it from them, C is in the view again."""
+    play = Play(stack, names="ABCD")
+    c, d = play["C"], play["D"]
+    play.cluster.network.discard = lambda source, target, datagram: (
+        target == "D"
+        and wire.open_datagram(datagram, c.stack.group).kind in (DATA, REPEAT, HELD))
+    c.offer(begin, 10)
+    play.run(100)
+    part(play, "AD", "BC")
+    c.offer(6, 10)
+    play.run(100)
+    part(play, "B", "C")
+    if excludes:                        # then nobody keeps anything for D there
+        c.exclude("D")
+        play.run(100)
+    play.cluster.network.cut -= {pair for pair in play.cluster.network.cut if "C" not in pair}
+    play.run(1_000)
+    assert d.multicast.flushing.fetching.is_needed()
+    play.cluster.network.cut.clear()
+    play.run(1_000)
+    play.cluster.network.discard = None
+    play.end()
+    assert {*d.views[-1].names} == {*"ABCD"} and play.got(c, d) == begin + 6
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
 def test_a_view_is_not_settled_before_a_member_that_is_back_has_what_it_lacks(stack):
     """Else E would say that it has all of A's stream, and its begin is gone with A and
     B: D would wait for that for ever."""

@@ -103,8 +103,8 @@ def test_an_attempt_that_may_have_been_installed_counts():
 
 
 def test_the_oldest_of_a_view_is_who_was_the_oldest_when_it_was_installed():
-    """C reported to what D had prepared, with D as the first member. By the reports A is
-    older: so A and B are the majority, and C and D are not."""
+    """C reported to what D had prepared, with D as the first member. By the reports A
+    is older: so A and B are the majority, and C and D are not."""
     installed, tried = sure(2, A, B, C, D), attempt(2, D, A, B, C)
     assert is_primary([A, B], {A: [installed], B: [installed]})
     assert not is_primary([C, D], {C: [tried], D: [installed]})

@@ -34,7 +34,7 @@ nobody. OOB messages are delivered when they come; the flush does not cover them
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -341,22 +341,25 @@ class Flush:
         has more than we have, the stream ends there, also for views that wait. For an
         observer it does not: the others have had the rest, and did not wait for it."""
         for origin, gone in list(self.departed.items()):
+            known: Collection[Part] = ()
             if origin in agreed.over and origin not in self.layer.members:
                 gone.holder = 0
-            elif origin not in others:
+            elif origin in others:                          # what was agreed on before still holds
+                known = gone.parts
+            else:
                 gone.holder = agreed.holders.get(origin, gone.holder)
                 gone.cut = earlier(gone.cut, agreed.cuts.get(origin, gone.cut))
-            gone.parts = tuple(part for part in agreed.parts.get(origin, ())
-                               if part.holder in others)
+                known = agreed.parts.get(origin, ())
+            gone.parts = tuple(part for part in known if part.holder in others)
             gone.is_kept |= self.keeping.is_kept(origin, gone.come_up_to, agreed)
-            if gone.holder not in others:
-                gone.holder = origin if gone.is_kept and origin in others else 0
+            if gone.is_kept and origin in others:
+                gone.holder, gone.parts = origin, ()        # it has all that it has sent
+            elif gone.holder not in others:
+                gone.holder = 0
             reached = gone.cut
-            if gone.holder == 0:
-                reached = earlier(gone.cut, gone.come_up_to)
-            elif gone.parts:
+            if gone.parts or gone.holder == 0:
                 reached = earlier(gone.cut, reach(gone.parts, gone.come_up_to))
-                if precedes(reached, gone.cut) and self.layer.observing is None:
+                if gone.holder and precedes(reached, gone.cut) and self.layer.observing is None:
                     self._tell_end(gone, reached)
             if self.layer.observing is None or gone.is_skipped:
                 gone.cut = reached
