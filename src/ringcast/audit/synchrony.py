@@ -20,6 +20,7 @@ not for this member. So then the rows of the sender must show a message that is.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ringcast.address import Address
@@ -107,10 +108,10 @@ def resumed_by_succession(events: Sequence[Mapping[str, Any]]) -> Iterator[dict[
 
 def paths(events: Iterable[Mapping[str, Any]]) -> Paths:
     """Collect the paths from the events that aggregates.marked read. A member may have
-    ended in a view that its layers installed and that it was not shown: that is its
-    last step, to which it takes nothing."""
+    ended before it was shown views that its layers installed: those are its last steps,
+    to which it takes nothing."""
     found, departed = Paths(), {}
-    unseen: dict[str, Step] = {}
+    unseen: dict[str, list[Step]] = defaultdict(list)
     for event in events:
         if event["event"] == "depart":
             departed[event["sender"]] = event["last"]
@@ -120,16 +121,17 @@ def paths(events: Iterable[Mapping[str, Any]]) -> Paths:
             found.resumed[event["member"], event["sender"]] = event["last"]
         elif event["event"] == "install":
             found.installs[event["member"], event["view_id"]] = event["ev"]
-            unseen[event["member"]] = Step(event["view_id"], event["wall"],
-                                           tuple(event["members"]), {}, receiving=False)
+            unseen[event["member"]].append(Step(event["view_id"], event["wall"],
+                                                tuple(event["members"]), {}, receiving=False))
         elif event["event"] == "view":
-            unseen.pop(event["member"], None)
+            unseen[event["member"]] = [step for step in unseen[event["member"]]
+                                       if step.view_id > event["view_id"]]
             found.steps[event["member"]].append(Step(
                 event["view_id"], event["wall"], tuple(event["members"]), departed,
                 bool(event["flags"])))
             departed = {}
-    for member, step in unseen.items():
-        found.steps[member].append(step)
+    for member, steps in unseen.items():
+        found.steps[member] += steps
     return found
 
 
@@ -244,7 +246,8 @@ def skips(groups: Groups, found: Paths) -> dict[tuple[str, Stream], list[Skip]]:
     for member, steps in found.steps.items():
         ends = [(index, sender, last) for index, step in enumerate(steps)
                 for sender, last in step.departed.items()]
-        for index, sender, last in [*ends, *_ends_of_fetched(groups, found, member)]:
+        for index, sender, last in [*ends, *_ends_of_fetched(groups, found, member),
+                                    *_ends_unseen(groups, found, member)]:
             begin = _next_begin(groups, found, member, sender, last, index)
             if begin is not None:
                 met = next((later.view_id for later in steps[index:]
@@ -266,11 +269,25 @@ def _ends_of_fetched(groups: Groups, found: Paths, member: str) -> Iterator[tupl
         for sender in senders:
             starts = found.starts[member, sender]
             if sender not in step.members and step.view_id in dict(starts):
-                given = (groups.reached.get((member, Stream(sender), each.view_id))
-                         for each in steps[:index + 1])
-                last = max((last for last in given if last is not None), default=None)
+                last = _last_given(groups, steps[:index + 1], member, sender)
                 if last is not None:
                     yield index + 1, sender, last
+
+
+def _ends_unseen(groups: Groups, found: Paths, member: str) -> Iterator[tuple[int, str, int]]:
+    """Yield where streams end of senders that left a view which a member was not shown:
+    as `_ends_of_fetched` does. What such a view says of them nobody has traced."""
+    steps = found.steps[member]
+    for index, (before, step) in enumerate(pairwise(steps), 1):
+        if not (step.receiving or step.departed):
+            for sender in set(before.members) - set(step.members):
+                yield index, sender, _last_given(groups, steps[:index], member, sender) or 0
+
+
+def _last_given(groups: Groups, steps: Sequence[Step], member: str, sender: str) -> int | None:
+    """Return the last position of a sender that a member was given in these views."""
+    given = (groups.reached.get((member, Stream(sender), step.view_id)) for step in steps)
+    return max((last for last in given if last is not None), default=None)
 
 
 def _next_begin(groups: Groups, found: Paths, member: str, sender: str, last: int,
