@@ -20,7 +20,7 @@ from trusting import KEYS, PRIVATE, TRUSTED
 from ringcast.protocols.security.identity import Identity
 from ringcast.status import TcpStatus
 from ringcast.transport.tcp import handshaking
-from ringcast.transport.tcp.dialing import Dialing
+from ringcast.transport.tcp.dialing import MOST_DIALS, Dialing
 from ringcast.transport.tcp.handshake import Kind, Record, encode, size_of
 from ringcast.transport.tcp.handshaking import MOST_HANDSHAKES, Agreement, Handshaking
 
@@ -162,7 +162,7 @@ class Run:
     def check(self) -> None:
         shakes = self.handshaking.handshakes
         dialed = sum(shake.dialed is not None for shake in shakes.values())
-        assert dialed <= MOST_HANDSHAKES and len(shakes) - dialed <= MOST_HANDSHAKES
+        assert dialed <= MOST_DIALS and len(shakes) - dialed <= MOST_HANDSHAKES
         watched = [each.fd for each in (*self.links.values(), *self.controls)]
         assert self.watch.keys() == {3, *shakes, *watched}
         assert all(shake.deadline <= self.now + TIMEOUT for shake in shakes.values())
@@ -280,7 +280,9 @@ class Run:
     def wait(self) -> None:
         self.now += self.program.choice((1, MS, 300 * MS, TIMEOUT))
         self.handshaking.tick(self.now)
-        for where in self.dialing.due_endpoints(self.now, self.handshaking.room_to_seek()):
+        for where in self.dialing.due_members(self.now, self.handshaking.dialed()):
+            self.handshaking.dial(where, self.now)
+        for where in self.dialing.due_candidates(self.now, self.handshaking.room_to_seek()):
             self.handshaking.dial(where, self.now)
         for where in self.dialing.due_places(self.now, self.handshaking.room_to_seek()):
             self.handshaking.dial(where, self.now)

@@ -24,6 +24,7 @@ from ports import free_port
 from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError, ConfigError, TransportError
 from ringcast.transport.tcp import dialing as tcp_dialing, handshake as tcp_handshake
+from ringcast.transport.tcp.dialing import MOST_DIALS
 from ringcast.transport.tcp.handshake import SIZE, Kind, Record
 from ringcast.transport.tcp.handshaking import MOST_HANDSHAKES
 from ringcast.transport.tcp.transport import TcpTransport
@@ -368,7 +369,34 @@ def test_a_member_does_not_dial_its_own_port_nor_a_candidate_that_has_a_link(mem
     run(a, b, until=all_linked(a, b))
     assert a.transport._own not in a.transport._dialing._candidates
     now = time.monotonic_ns() + (1 << 60)
-    assert b.transport._own not in list(a.transport._dialing.due_endpoints(now, 64))
+    dialing = a.transport._dialing
+    assert b.transport._own not in dialing.due_members(now, ()) + dialing.due_candidates(now, 64)
+
+
+def silent_routes(stack, first, count):
+    """Return routes to members who never answer: connections wait in the kernel."""
+    silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+    return {first + number: f"127.0.0.1:{each.getsockname()[1]}"
+            for number, each in enumerate(silent)}
+
+
+def test_routes_to_dead_members_keep_no_room_from_a_live_one(member, passive, impatient):
+    a, b = member(1, handshake_timeout=0.1, **passive), member(2, **passive)
+    with ExitStack() as stack:
+        dead = silent_routes(stack, 3, 2 * MOST_DIALS)
+        a.transport.connect({**dead, 2: b.transport.physical})
+        run(a, b, until=lambda: a.events() == [2])
+
+
+def test_a_member_that_has_no_room_to_dial_sleeps_until_there_is_some(member, passive):
+    a = member(1, **passive)
+    with ExitStack() as stack:
+        a.transport.connect(silent_routes(stack, 2, MOST_DIALS + 1))
+        run(a, until=lambda: a.count("dials") >= MOST_DIALS)
+        assert a.transport._dialing.lacks_room and a.transport._timer > time.monotonic_ns()
+        first = next(iter(a.handshakes.values()))
+        first.socket.shutdown(socket.SHUT_RDWR)
+        run(a, until=lambda: a.count("dials") > MOST_DIALS)
 
 
 @pytest.mark.parametrize("physical", ["", "127.0.0.1", "127.0.0.1:0", "localhost:7700",

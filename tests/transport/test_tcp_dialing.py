@@ -2,7 +2,14 @@
 
 import pytest
 
-from ringcast.transport.tcp.dialing import FOREVER, SEEK_FIRST, SEEK_LAST, Dialing
+from ringcast.transport.tcp.dialing import (
+    FOREVER,
+    MOST_DIALS,
+    REDIAL_LAST,
+    SEEK_FIRST,
+    SEEK_LAST,
+    Dialing,
+)
 from ringcast.transport.tcp.link import Link
 
 OWN = ("127.0.0.1", 1)
@@ -79,9 +86,20 @@ def test_what_was_found_at_places_that_are_sought_no_more_is_forgotten(dialing):
 def test_all_candidates_get_their_turn_if_only_few_may_be_dialed_at_a_time():
     dialing, now, dialed = Dialing(1, OWN, places(100)), 0, []
     for _ in range(10):
-        dialed += dialing.due_endpoints(now, 10)
+        dialed += dialing.due_candidates(now, 10)
         now = dialing.deadline()
     assert sorted(dialed) == sorted(places(100))
+
+
+def test_all_members_get_their_turn_though_few_find_room_at_a_time(dialing):
+    others = [("127.0.0.3", 1 + number) for number in range(MOST_DIALS - 8)]
+    dialing.set_routes(dict(enumerate(places(80), 2)))
+    now, dialed = 0, []
+    for _ in range(10):
+        dialed += dialing.due_members(now, others)
+        assert dialing.lacks_room and dialing.deadline() == FOREVER
+        now += 2 * REDIAL_LAST
+    assert sorted(dialed) == sorted(places(80))
 
 
 def test_a_connection_for_control_that_carries_nothing_is_dialed_with_a_backoff(dialing):

@@ -18,7 +18,7 @@ process refuses at once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 
@@ -40,6 +40,7 @@ REDIAL_FIRST, REDIAL_LAST = 5 * MILLISECOND, 1_000 * MILLISECOND
 # Shortest and longest time between two dials of a place that is sought.
 SEEK_FIRST, SEEK_LAST = 50 * MILLISECOND, 5_000 * MILLISECOND
 
+MOST_DIALS = 64                         # at a time
 MOST_PEERS = 4096                       # whose numbers of links are remembered
 
 
@@ -91,6 +92,7 @@ class Dialing:
         self._found_at: dict[HostPort, int] = {}           # who was last found at a candidate
         self._routes: dict[int, HostPort] = {}
         self._search_at, self._search_interval = 0, SEARCH_FIRST
+        self.lacks_room = False             # members are due that find no room
 
     def set_routes(self, routes: Mapping[int, HostPort]) -> None:
         """Take a new table of routes. If it has other members, the group is found, and
@@ -197,22 +199,35 @@ class Dialing:
         self._lacking.clear()
         self._controls.clear()
 
-    def due_endpoints(self, now: int, most: int) -> Iterator[HostPort]:
-        """Yield the addresses to dial now: all that are due of members, and at most so
-        many candidates, those first that have waited longest."""
-        for member, endpoint in self._routes.items():
+    def due_members(self, now: int, dialed: Collection[HostPort]) -> list[HostPort]:
+        """Return the addresses of members to dial now, those first that have waited
+        longest. With those that are `dialed` already there are at most MOST_DIALS."""
+        due = sorted((peer.due, member, endpoint) for member, endpoint in self._routes.items()
+                     if not (peer := self.peer(member)).is_linked and now >= peer.due)
+        found: list[HostPort] = []
+        self.lacks_room = False
+        for _, member, endpoint in due:
+            if endpoint not in dialed and endpoint not in found:
+                if len(dialed) + len(found) >= MOST_DIALS:
+                    self.lacks_room = True
+                    continue
+                found.append(endpoint)
             peer = self.peer(member)
-            if not peer.is_linked and now >= peer.due:
-                peer.attempts += 1
-                peer.due = now + self._pause(member, peer.attempts)
-                yield endpoint
-        if now >= self._search_at:
-            self._search_at = now + self._search_interval
-            if self._search_interval < SEARCH_LAST:
-                self._search_interval = min(2 * self._search_interval, SEARCH_LAST)
-            dialed = list(islice(filter(self._is_unknown, self._candidates), most))
-            self._candidates = [each for each in self._candidates if each not in dialed] + dialed
-            yield from dialed
+            peer.attempts += 1
+            peer.due = now + self._pause(member, peer.attempts)
+        return found
+
+    def due_candidates(self, now: int, most: int) -> list[HostPort]:
+        """Return the candidates to dial now, at most so many: those first that have
+        waited longest."""
+        if now < self._search_at:
+            return []
+        self._search_at = now + self._search_interval
+        if self._search_interval < SEARCH_LAST:
+            self._search_interval = min(2 * self._search_interval, SEARCH_LAST)
+        dialed = list(islice(filter(self._is_unknown, self._candidates), most))
+        self._candidates = [each for each in self._candidates if each not in dialed] + dialed
+        return dialed
 
     def due_places(self, now: int, most: int) -> list[HostPort]:
         """Return the places that are sought to dial now, at most so many: those first
@@ -242,8 +257,9 @@ class Dialing:
         return member != self._member and (peer is None or not peer.is_linked)
 
     def deadline(self) -> int:
-        """Return the instant when there is something to dial next."""
-        unlinked = (self.peer(member) for member in self._routes)
+        """Return the instant when there is something to dial next. None is known for
+        members while one of them `lacks_room`."""
+        unlinked = (self.peer(member) for member in self._routes if not self.lacks_room)
         first = min((peer.due for peer in unlinked if not peer.is_linked), default=FOREVER)
         first = min(first, self._places_at,
                     *(self._controls[member].due for member in self._lacking))

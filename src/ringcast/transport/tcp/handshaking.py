@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringcast.transport.ipv4 import HostPort
-from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, Dialing
+from ringcast.transport.tcp.dialing import FOREVER, MILLISECOND, MOST_DIALS, Dialing
 from ringcast.transport.tcp.handshake import (
     NONCE_SIZE,
     Kind,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # again.
 IP_BIND_ADDRESS_NO_PORT = 24
 MOST_LINKS = 1024
-MOST_HANDSHAKES = 64                    # that others began, and as many that we began
+MOST_HANDSHAKES = 64                    # that others began; those that we began: MOST_DIALS
 GRACE = 250 * MILLISECOND               # that every handshake gets before it makes room for another
 RETRY_ACCEPT = 250 * MILLISECOND        # until it accepts again, after it had no descriptor left
 ACCEPTS = 16                            # connections accepted before other events are handled
@@ -144,11 +144,14 @@ class Handshaking:
 
     # --------------------------------------------------------------------------------- dialing
 
+    def dialed(self) -> list[HostPort]:
+        """Return the addresses that are dialed now."""
+        return [shake.dialed for shake in self.handshakes.values() if shake.dialed]
+
     def room_to_seek(self) -> int:
         """Return how many places that are sought may be dialed now. They leave half of
         the room to members of the table."""
-        dialed = sum(shake.dialed is not None for shake in self.handshakes.values())
-        return max(0, MOST_HANDSHAKES // 2 - dialed)
+        return max(0, MOST_DIALS // 2 - len(self.dialed()))
 
     def dial(self, where: HostPort, now: int, control_of: int = 0) -> None:
         """Connect to an address, unless there is such an attempt already, or there are
@@ -156,7 +159,7 @@ class Handshaking:
         control."""
         dialed = [(shake.dialed, shake.control_of) for shake in self.handshakes.values()
                   if shake.dialed]
-        if (where, control_of) in dialed or len(dialed) >= MOST_HANDSHAKES:
+        if (where, control_of) in dialed or len(dialed) >= MOST_DIALS:
             return
         self._counters["dials"] += 1
         try:

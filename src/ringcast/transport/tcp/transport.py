@@ -429,7 +429,8 @@ class TcpTransport(RefCountedTransport):
                     self._add_control(agreement)
                 elif agreement is not None:
                     self._add_link(agreement)
-            self._timer = min(self._timer, self._handshaking.deadline())
+            self._timer = 0 if self._dialing.lacks_room else min(self._timer,
+                                                                 self._handshaking.deadline())
         return False
 
     def _on_link_event(self, link: Link, events: int, frames: list[memoryview]) -> None:
@@ -502,7 +503,10 @@ class TcpTransport(RefCountedTransport):
             self._check_links_at = self._cut_dead_links(now)
         with handover:
             self._handshaking.tick(now)
-            for where in list(self._dialing.due_endpoints(now, self._handshaking.room_to_seek())):
+            while due := self._dialing.due_members(now, self._handshaking.dialed()):
+                for where in due:           # a dial that fails at once leaves its room to another
+                    self._handshaking.dial(where, now)
+            for where in self._dialing.due_candidates(now, self._handshaking.room_to_seek()):
                 self._handshaking.dial(where, now)
             for member, where in self._dialing.due_controls(now):
                 self._handshaking.dial(where, now, control_of=member)
