@@ -17,13 +17,18 @@ import termios
 import threading
 import time
 from contextlib import ExitStack, suppress
+from unittest.mock import Mock
 
 import pytest
 from ports import free_port
 
 from ringcast.address import EVERYONE
 from ringcast.errors import ClosedError, ConfigError, TransportError
-from ringcast.transport.tcp import dialing as tcp_dialing, handshake as tcp_handshake
+from ringcast.transport.tcp import (
+    dialing as tcp_dialing,
+    handshake as tcp_handshake,
+    handshaking as tcp_handshaking,
+)
 from ringcast.transport.tcp.dialing import MOST_DIALS
 from ringcast.transport.tcp.handshake import SIZE, Kind, Record
 from ringcast.transport.tcp.handshaking import MOST_HANDSHAKES
@@ -288,6 +293,22 @@ def test_a_link_whose_end_was_interrupted_is_made_again(member, passive, impatie
         run(a, b, until=lambda: False)
     run(a, b, until=lambda: hear_each_other(a, b))
     assert a.count("links_lost") == 1
+
+
+@pytest.mark.parametrize("dials", [True, False])
+def test_a_connection_of_an_interrupted_handshake_is_not_watched_for_long(member, passive, dials,
+                                                                          monkeypatch):
+    """The exception is kept, and keeps the connection open."""
+    a, b = member(1, **passive), member(2, **passive)
+    (a if dials else b).transport.connect({1: a.transport.physical, 2: b.transport.physical})
+    if not dials:
+        b.step()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as kept:
+        patch.setattr(tcp_handshaking, "Handshake", Mock(side_effect=KeyboardInterrupt))
+        run(a, until=lambda: False)
+    run(a, b, until=all_linked(a, b))
+    a.step()
+    assert a.transport._epoll.poll(0) == [] and kept.value is not None
 
 
 # --------------------------------------------------------------------------------------- Links form

@@ -118,13 +118,16 @@ class Handshaking:
             self._listen_again()
 
     def on_event(self, fd: int, linked: Collection[int]) -> Agreement | None:
-        """Handle an event of a descriptor, if it is of a handshake. `linked` are the
-        members that have a link. Return the connection that has become a link, if one
-        has."""
+        """Handle an event of a descriptor, if it is of a handshake; else watch it no
+        more. `linked` are the members that have a link. Return the connection that has
+        become a link, if one has."""
         if fd in self.handshakes:
             return self._read_record(self.handshakes[fd], linked)
         if fd == self._listener.fileno():
             self._accept()
+        else:                           # a call was interrupted that had begun to watch it
+            with suppress(OSError):
+                self._epoll.unregister(fd)
         return None
 
     def start_anew(self) -> None:
