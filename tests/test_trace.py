@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as arrow
 import pyarrow.compute as compute
 import pytest
-from channels import Collector, joined
+from channels import PATIENCE, Collector, joined
 from ports import free_port
 from pyarrow import parquet
 
@@ -185,6 +185,21 @@ def test_a_disk_that_fails_ends_the_trace_and_not_the_channel(monkeypatch, tmp_p
         channel.send(b"2")
         ear.wait()
     assert "tracing ends" in caplog.text and "No space left" in caplog.text
+
+
+def test_a_disk_that_hangs_holds_no_close_up(monkeypatch, tmp_path, caplog):
+    hangs, write = threading.Event(), Writer._write
+    monkeypatch.setattr(Writer, "_write", lambda *args: (hangs.wait(PATIENCE), write(*args)))
+    monkeypatch.setattr(writing, "PART_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "CLOSE_SECONDS", 0.05)
+    channel = Channel("alone", stack="inproc", trace=str(tmp_path)).connect()
+    closing = threading.Thread(target=channel.close, args=(None,), daemon=True)
+    closing.start()
+    closing.join(PATIENCE / 2)
+    assert not closing.is_alive() and "the disk hangs" in caplog.text
+    hangs.set()                         # the rest is written, if the process lives so long
+    channel._driver.trace.writer._thread.join(PATIENCE)
+    assert rows(read(tmp_path), "close").num_rows == 1
 
 
 def test_a_part_that_is_being_written_has_another_name(monkeypatch, tmp_path):

@@ -1,9 +1,10 @@
 """Writing rows to the disk: threads of the member append tuples, and a thread of the
 trace writes them.
 
-Nothing here waits for the disk, and nothing raises into the member. If the disk is too
-slow, events are dropped and counted: their numbers are missing in the trace, and a
-`dropped` row says how many. If the disk fails, tracing ends with a warning in the log.
+Nothing here waits for the disk, but for a member that closes, for some seconds; and
+nothing raises into the member. If the disk is too slow, events are dropped and counted:
+their numbers are missing in the trace, and a `dropped` row says how many. If the disk
+fails, tracing ends with a warning in the log.
 """
 
 import os
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 PART_ROWS = 100_000         # of a part; with so many it is written at once
 PART_SECONDS = 1.0          # until a smaller part is written: what a crash may lose
 MOST_ROWS = 400_000         # in memory; more are dropped
+CLOSE_SECONDS = 5.0         # for which a member that closes waits for the disk
 
 
 def needed() -> ModuleType:
@@ -120,18 +122,24 @@ class Writer:
             self._flush()
 
     def close(self) -> None:
-        """Write what there is, and end the thread."""
+        """Let the thread write what there is, and end. Do not wait for ever: a disk may
+        hang."""
         self._is_closed = True
         self._is_due.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._flush()
+        if self._thread is None:
+            self._flush()
+            return
+        self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            log.warning("%s: the end of its trace is still not written after %g seconds; the disk "
+                        "hangs or is very slow", self.member, CLOSE_SECONDS)
 
     def _run(self) -> None:
         while not self._is_closed:
             self._is_due.wait(PART_SECONDS)
             self._is_due.clear()
             self._flush()
+        self._flush()
 
     def _flush(self) -> None:
         with self._lock:
