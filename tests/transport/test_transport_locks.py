@@ -1,5 +1,6 @@
 """What several threads share in a transport is used under its lock only."""
 
+import gc
 import threading
 from functools import partial
 
@@ -104,6 +105,16 @@ def test_a_signal_handler_may_send_while_its_thread_looks_for_the_members():
     assert [bytes(each) for each in a.poll(0)] == [b"from the handler"]
     a.close()
     b.close()
+
+
+def test_a_group_whose_members_are_gone_leaves_nothing_behind():
+    members = [InprocTransport("gone") for _ in range(2)]
+    assert members[0]._hub is members[1]._hub and "gone" in inproc._hubs
+    for member in members:
+        member.close()
+    del member, members
+    gc.collect()
+    assert "gone" not in inproc._hubs
 
 
 def test_a_datagram_larger_than_the_buffer_finds_room_alone():

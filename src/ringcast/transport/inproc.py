@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from ringcast.address import EVERYONE
 from ringcast.config import DEFAULTS, MAX_DATAGRAM
@@ -32,7 +33,7 @@ class Hub:
         self.numbers = itertools.count(1)
 
 
-_hubs: dict[str, Hub] = {}
+_hubs: WeakValueDictionary[str, Hub] = WeakValueDictionary()    # by group
 _hubs_lock = threading.Lock()
 
 
