@@ -11,9 +11,10 @@ The key of the file NAME.pub may use the name NAME, and names that begin with NA
 
 The folder is read when a member starts, and again within LOOK when something in it has
 changed. So a key that was added is trusted soon, and one that was removed is not. A
-file that is there and cannot be read, because the process has too many open files, or
-may not read it, takes no trust away: its key stays as it was, and the next look reads
-it again. To take trust away, the file is removed.
+file that is there and whose key cannot be read takes no trust away: the process has too
+many open files, or may not read it, or somebody is just copying another key over it.
+Its key stays as it was, and the next look reads it again. To take trust away, the file
+is removed.
 """
 
 import os
@@ -41,7 +42,7 @@ Stamps = dict[str, tuple[int, ...] | None]     # None: of a file that could not 
 
 
 class UnreadableError(ConfigError):
-    """A file is there, and cannot be read now."""
+    """A file is there, and its key cannot be read now."""
 
 
 class Trusted(NamedTuple):
@@ -196,8 +197,8 @@ def parse_public(text: bytes, where: str) -> bytes:
     except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PublicKey):
-        raise ConfigError(f"{where} has no public key; it should have one line that begins with "
-                          "ssh-ed25519, as `ringcast trust new` prints it")
+        raise UnreadableError(f"{where} has no public key; it should have one line that begins "
+                              "with ssh-ed25519, as `ringcast trust new` prints it")
     return key.public_bytes_raw()
 
 
@@ -236,7 +237,7 @@ def _read(path: Path, is_private: bool = False) -> bytes:
         raise ConfigError(f"everybody on this machine can write {path}; look whose key it is, and "
                           "`chmod o-w` the file")
     if len(text) > LONGEST:
-        raise ConfigError(f"{path} is too large for a key")
+        raise UnreadableError(f"{path} is too large for a key")
     return text
 
 

@@ -303,17 +303,21 @@ def test_the_command_lists_what_is_trusted_and_says_what_is_wrong(folder):
     (folder / "radar.pub").rename(folder / "circle")
     (folder / "radar.pub").symlink_to("radar.pub")
     (folder / "bad.pub").write_text("no key")
+    os.mkfifo(folder / "pipe.pub")
     for words in ((), ("--json",)):
         listed = trust("list", folder, *words)
         assert listed.returncode == 1 and listed.stdout.count("SHA256:") == 1
         assert "tower" in listed.stdout and "radar" not in listed.stdout
-        bad, radar = listed.stderr.splitlines()
-        assert "bad.pub has no public key" in bad and bad.endswith("; it is not trusted")
-        assert "radar.pub cannot be read" in radar
-        assert radar.endswith("; members that have read its key trust it until the file is removed")
-    with pytest.raises(ConfigError, match="bad.pub has no public key"):
+        pipe, bad, radar = listed.stderr.splitlines()
+        assert "bad.pub has no public key" in bad and "radar.pub cannot be read" in radar
+        assert pipe.endswith("pipe.pub is not a regular file; it is not trusted")
+        for each in (bad, radar):
+            assert each.endswith("; members that have read its key trust it until the file is "
+                                 "removed")
+    with pytest.raises(ConfigError, match="pipe.pub is not a regular file"):
         Folder(folder)
-    (folder / "radar.pub").unlink(), (folder / "bad.pub").unlink()
+    for name in ("radar", "bad", "pipe"):
+        (folder / f"{name}.pub").unlink()
     assert trust("list", folder).returncode == 0
 
 
@@ -326,6 +330,20 @@ def test_a_key_that_cannot_be_read_is_trusted_until_its_file_is_removed(folder):
     assert names(found) == ["radar", "tower"]
     remove_key(folder, "radar")
     assert found.changed().faults == [] and names(found) == ["tower"]
+
+
+@pytest.mark.parametrize("half", ["", "ssh-ed", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5", "x" * 5000])
+def test_a_key_is_trusted_until_the_one_that_is_copied_over_it_is_whole(folder, tmp_path, half):
+    found, new = Folder(folder), new_key(tmp_path / "new", "radar")
+    old = next(key for key, names in found.names.items() if names == {"radar"})
+    (folder / "radar.pub").write_text(half)
+    changed = found.changed()
+    assert old in changed.names and changed.faults == []
+    assert "radar.pub has no public key" in changed.unread[0] or len(half) == 5000
+    assert found.changed() == (changed.names, [], [])
+    (folder / "radar.pub").write_text(new)
+    assert old not in found.changed().names and names(found) == ["radar", "tower"]
+    assert found.changed() is None
 
 
 def test_keys_of_ssh_keygen_are_keys(tmp_path):
