@@ -23,6 +23,7 @@ from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringcast.config import MAX_NAME
 from ringcast.errors import ConfigError
 from ringcast.logs import printable
 from ringcast.paths import check_characters, create, typed
@@ -155,15 +156,25 @@ class Folder:
 
     def name(self, name: str) -> str:
         """Return a name for a member with our key: this one, if we may use it, else one
-        below ours."""
+        below ours. ConfigError if it has no room behind ours."""
+        if self._is_ours(name):
+            return name
+        below = f"{self.own}/{name}"
+        if len(below.encode()) > MAX_NAME:
+            raise ConfigError(f"{self.path / self.own}{PRIVATE} has so long a name that {name!r} "
+                              "finds no room behind it in a member's name of at most "
+                              f"{MAX_NAME} bytes: rename it, and its {PUBLIC} in all folders, to "
+                              f"at most {LONGEST_NAME} bytes")
+        return below
+
+    def _is_ours(self, name: str) -> bool:
         from ringcast.protocols.security.identity import may_use
 
-        is_ours = may_use(name, self.names.get(self.key, frozenset()))
-        return name if is_ours else f"{self.own}/{name}"
+        return may_use(name, self.names.get(self.key, frozenset()))
 
     def check(self, name: str) -> None:
         """Raise ConfigError if a member with our key may not have this name."""
-        if self.name(name) != name:
+        if not self._is_ours(name):
             raise ConfigError(f"name={name!r} is not a name of the key in {str(self.path)!r}: take "
                               f"{self.own!r}, or one that begins with {self.own + '/'!r}")
 

@@ -261,6 +261,17 @@ def test_a_member_has_a_name_of_its_key(folder):
     assert Folder(folder).name("tower") == "tower"
 
 
+def test_a_key_whose_file_has_too_long_a_name_is_named(folder):
+    """The caller has given no name of a member."""
+    for end in (".key", ".pub"):
+        (folder / f"tower{end}").rename(folder / f"{'t' * 60}{end}")
+    with pytest.raises(ConfigError, match=r"t{60}.key has so long a name .* at most 40 bytes"):
+        Channel(new_group(), stack="inproc", trust=folder)
+    with pytest.raises(ConfigError, match="name='radar' is not a name of the key"):
+        Channel(new_group(), name="radar", stack="inproc", trust=folder)
+    Channel(new_group(), name="t" * 60, stack="inproc", trust=folder).close()
+
+
 def test_trusted_keys_and_insecure_exclude_each_other(folder):
     with pytest.raises(ConfigError, match="trust= and insecure=True exclude each other"):
         Channel(new_group(), name="tower", stack="mcast-tcp", trust=folder, insecure=True)
