@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import threading
 from contextlib import closing
 
 import pytest
@@ -18,7 +19,7 @@ from ringcast.outbox.publisher import channel_factory
 from ringcast.secret import write_secret
 from ringcast.stacks import STACKS as STACK_SPECS
 from ringcast.status import by_name
-from ringcast.trust import add_key, new_key, remove_key
+from ringcast.trust import Folder, add_key, new_key, remove_key
 
 
 @pytest.fixture(params=STACKS)
@@ -116,12 +117,29 @@ def test_a_folder_that_is_gone_for_a_while_changes_nothing(stack, tmp_path, capl
         transport = a._transport
         trust["A"].rename(tmp_path / "away")
         for _ in range(3):
-            transport._look_at = 0
-            wait_for(lambda: transport._look_at)
+            transport._look_now.set()
+            wait_for(lambda: not transport._look_now.is_set())
         (tmp_path / "away").rename(trust["A"])
         a.send(b"x")
         assert b.receive(PATIENCE).payload == b"x" and len(a.view) == 2
     assert caplog.text.count("the keys that were there are trusted until it is back") == 1
+
+
+def test_a_folder_whose_disk_hangs_delays_no_message(stack, tmp_path, monkeypatch):
+    trust, over = folders(tmp_path, "AB"), threading.Event()
+    looks = []                          # False: it began; True: it ended
+
+    def hang(folder):
+        looks.append(False)
+        over.wait(PATIENCE)
+        looks.append(True)
+
+    with joined("AB", {name: {"trust": trust[name]} for name in "AB"}) as (a, b):
+        monkeypatch.setattr(Folder, "changed", hang)
+        wait_for(lambda: len(looks) == 2)
+        a.send(b"x")
+        assert b.receive(PATIENCE).payload == b"x" and looks == [False, False]
+        over.set()
 
 
 def test_a_key_that_cannot_be_read_for_a_while_stays_trusted(stack, tmp_path, caplog, monkeypatch):
@@ -137,7 +155,7 @@ def test_a_key_that_cannot_be_read_for_a_while_stays_trusted(stack, tmp_path, ca
             patch.setattr(trusts, "_open_at_once", fail)
             (trust["A"] / "B.pub").touch()
             for number in range(3):
-                a._transport._look_at = 0
+                a._transport._look_now.set()
                 wait_for(lambda number=number: len(looks) > number)
         a.send(b"x")
         assert b.receive(PATIENCE).payload == b"x" and len(a.view) == 2

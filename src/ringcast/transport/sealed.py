@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from ringcast.address import EVERYONE
-from ringcast.errors import ConfigError
 from ringcast.logs import log
 from ringcast.protocols.security.seal import FOREVER, OVERHEAD, Seal
 from ringcast.stack import HeldKeys
 from ringcast.status import InprocStatus, SealStatus, TcpStatus, UdpStatus
 from ringcast.transport import Transport
 from ringcast.transport.lifetime import check_open
-from ringcast.trust import LOOK, Folder
+from ringcast.trust import LOOK, Folder, Trusted
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,14 +32,19 @@ class SealedTransport:
     """A `Transport` that seals what goes through `inner`.
 
     Threads: as `Transport` says. HELLOs and datagrams leave in the order in which they
-    are sealed: a HELLO says which datagrams came before it. The thread that polls looks
-    at the `folder` of trusted keys.
+    are sealed: a HELLO says which datagrams came before it. A thread of its own looks
+    at the `folder` of trusted keys, since its disk may be slow; the thread that polls
+    takes what it has found.
     """
 
     def __init__(self, inner: Transport, seal: Seal, folder: Folder | None = None) -> None:
         self._inner, self._seal, self._folder = inner, seal, folder
-        self._look_at = FOREVER if folder is None else time.monotonic_ns() + LOOK
-        self._is_lost = False
+        self._watch_at = FOREVER if folder is None else 0   # when to start the thread that looks
+        self._watcher: threading.Thread | None = None
+        self._look_now = threading.Event()
+        # What a look has found; the next one waits until it is taken.
+        self._found: deque[Trusted | Exception | None] = deque()
+        self._is_lost = self._is_closed = False
         self.lossless = inner.lossless
         self._sealing = threading.Lock()
         self._is_forgotten = False
@@ -80,8 +87,11 @@ class SealedTransport:
             if now >= self._seal.old_until:
                 with self._sealing:
                     self._seal.end_old(now)
-            if now >= self._look_at:
-                self._look(now)
+            if now >= self._watch_at:
+                self._watch(now)
+            if self._found:
+                self._trust(self._found[0])
+                self._found.popleft()
             opened = self._seal.open(came, now)
             while self._seal.disputed:
                 self._tell(*self._seal.disputed.popitem())
@@ -96,16 +106,22 @@ class SealedTransport:
         with self._sealing:
             self._seal.rekey(held, time.monotonic_ns())
 
-    def _look(self, now: int) -> None:
+    def _watch(self, now: int) -> None:
+        """Start the thread that looks at the folder. If that fails, or is interrupted,
+        another one follows, and one that runs all the same ends."""
+        self._watch_at = now + LOOK
+        self._watcher = threading.Thread(target=_look, args=(ref(self), self._look_now),
+                                         name="ringcast trust", daemon=True)
+        with suppress(RuntimeError):                # none is to be had now
+            self._watcher.start()
+            self._watch_at = FOREVER
+
+    def _trust(self, found: Trusted | Exception | None) -> None:
         """Trust the keys that are in the folder now. If it cannot be read, go on with
         those that were there."""
-        assert self._folder is not None
-        self._look_at = now + LOOK
-        try:
-            found = self._folder.changed()
-        except ConfigError as error:
+        if isinstance(found, Exception):
             if not self._is_lost:
-                log.warning("%s; the keys that were there are trusted until it is back", error)
+                log.warning("%s; the keys that were there are trusted until it is back", found)
             self._is_lost = True
             return
         self._is_lost = False
@@ -175,6 +191,8 @@ class SealedTransport:
 
     def close(self) -> None:
         """See `Transport.close`."""
+        self._is_closed = True
+        self._look_now.set()
         self._inner.close()
 
     def forget(self) -> None:
@@ -182,4 +200,24 @@ class SealedTransport:
         numbers again."""
         self._is_forgotten = True
         self._sealing = threading.Lock()
+        self._look_now = threading.Event()
         self._inner.forget()
+
+
+def _look(transport: ref[SealedTransport], look_now: threading.Event) -> None:
+    """Look at the folder of a transport's keys every LOOK, however long that takes,
+    until the transport is closed or nobody has it any more."""
+    while True:
+        look_now.wait(LOOK / 1e9)
+        look_now.clear()
+        owner = transport()
+        if owner is None or owner._is_closed or owner._watcher is not threading.current_thread():
+            return
+        folder, found = owner._folder, owner._found
+        del owner
+        assert folder is not None
+        if not found:
+            try:
+                found.append(folder.changed())
+            except Exception as error:
+                found.append(error)
