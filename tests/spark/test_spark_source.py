@@ -12,6 +12,7 @@ from spark_help import batch, stream
 from ringcast.errors import ConfigError, JournalError
 from ringcast.journal.merge import Journals
 from ringcast.journal.offsets import Copy, digest_of
+from ringcast.journal.reader import JournalReader
 from ringcast.journal.subscriptions import subscriptions
 from ringcast.spark.source import PARTITION_ROWS, RingcastDataSource, Slice
 
@@ -299,6 +300,23 @@ def test_a_start_after_everything_is_the_end_and_two_starts_are_refused(hours):
     says = "startingTimestamp and startingOffsets say the same thing twice"
     with pytest.raises(ConfigError, match=says):
         stream(hours, startingTimestamp="2026-01-01", startingOffsets="latest")
+
+
+@pytest.mark.parametrize("moment", ["copies", "stored"])
+@pytest.mark.parametrize("low", [6, 12])
+def test_a_start_in_time_is_found_while_retention_purges(hours, monkeypatch, moment, low):
+    """The first segment, or all; it goes before or after it was chosen to be read."""
+    owner = Journals if moment == "copies" else JournalReader
+    look = getattr(owner, moment)
+
+    def purge_and_look(*args, **kwargs):
+        with open_journal(hours, segment_rows=6) as journal:
+            journal.purge({A: low})
+        return look(*args, **kwargs)
+
+    monkeypatch.setattr(owner, moment, purge_and_look)
+    start = stream(hours, startingTimestamp="1970-01-01T03:00:00Z").initialOffset()
+    assert start == {A: low, B: 0}
 
 
 def test_headers_name_the_recorder_and_the_journal_of_a_row(path):

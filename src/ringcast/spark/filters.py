@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from ringcast.journal.manifest import Extent
 from ringcast.journal.merge import Journals
 from ringcast.journal.offsets import Copy, Range
-from ringcast.journal.reader import JournalReader
+from ringcast.journal.reader import JournalReader, PurgedError
 from ringcast.journal.rows import ROWS
 from ringcast.journal.segments import Entry
 
@@ -150,8 +150,14 @@ def sent_before(journals: Journals, moment: int, extents: Mapping[str, Extent]) 
     """Return for each sender the seqno before its first message that was sent at
     `moment` (microseconds since 1970) or later; its highest seqno if there is no such
     message. Opens one record batch of each sender."""
-    return {sender: _last_before(journals, moment, sender, extent)
-            for sender, extent in extents.items()}
+    found = {}
+    for sender, extent in extents.items():
+        while sender not in found:
+            try:
+                found[sender] = _last_before(journals, moment, sender, extent)
+            except PurgedError:             # meanwhile, by retention: of what is left now
+                extent = journals.extents().get(sender, extent)
+    return found
 
 
 def _last_before(journals: Journals, moment: int, sender: str, extent: Extent) -> int:
