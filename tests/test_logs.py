@@ -5,7 +5,7 @@ import ast
 import logging
 import re
 import threading
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from channels import PATIENCE, joined, new_group
 from processes import wait_for
 
 from ringcast import Channel, logs
+from ringcast.channel import driver
+from ringcast.channel.driver import Driver
 from ringcast.logs import MOST_CAUSES, Rules, log
 
 ROOT = Path(__file__).parent.parent
@@ -87,7 +89,9 @@ def test_a_handler_may_call_the_channel_whose_line_it_writes(capsys, caplog):
     assert channel.fault is None and "ValueError: the disk is full" in capsys.readouterr().err
 
 
-def test_a_handler_may_wait_for_a_thread_that_has_a_turn():
+@pytest.mark.parametrize("wants", [Channel.status, partial(Channel.send, payload=bytes(60_000))])
+@pytest.mark.parametrize("has", [Driver.run_in_turn, Driver.run_next])
+def test_a_handler_may_wait_for_a_thread_that_has_a_turn(has, wants):
     """Two threads log at the same time: one holds the handler's lock and wants a turn,
     the other one has the turn and wants the lock."""
     with Channel(new_group(), name="a", stack="inproc") as channel:
@@ -97,18 +101,19 @@ def test_a_handler_may_wait_for_a_thread_that_has_a_turn():
             def emit(self, record):
                 if record.getMessage() == "from outside":
                     in_turn.set()
-                    channel.status()
+                    wants(channel)
 
         handler = Waits()
         log.addHandler(handler)
         try:
             def act(now):
+                channel._driver._waits_since -= 2 * driver.PATIENCE     # so that others let it pass
                 other.start()
                 in_turn.wait()                          # it has the handler's lock now
                 log.warning("from a turn")
 
             other = threading.Thread(target=log.warning, args=("from outside",), daemon=True)
-            turn = threading.Thread(target=channel._driver.run_in_turn, args=(act,), daemon=True)
+            turn = threading.Thread(target=has, args=(channel._driver, act), daemon=True)
             turn.start()
             turn.join(PATIENCE)
             assert not turn.is_alive()

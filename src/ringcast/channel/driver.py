@@ -92,6 +92,12 @@ class Driver:
         What the application is asked in a turn (`until`) is inside the channel, and a
         handler of the log gets the lines of a turn after it.
         """
+        try:
+            return self._take_turn_for(act)
+        finally:
+            write_lines(threading.get_ident())
+
+    def _take_turn_for(self, act: Callable[[Instant], Result]) -> Result:
         thread = threading.get_ident()
         is_inside = thread in self._inside
         try:
@@ -102,7 +108,6 @@ class Driver:
         finally:
             if not is_inside:
                 self._inside.discard(thread)
-            write_lines(thread)
 
     def _run(self, act: Callable[[Instant], Result]) -> Result:
         try:
@@ -121,12 +126,15 @@ class Driver:
         """Do the same before any sender, if it takes longer than PATIENCE. A lock goes
         to who asks first when it is free, not to who has waited. So a sender at full
         load would pass this thread again and again, and what arrived would wait."""
-        with self._gate:
-            try:
-                self._waits_since = time.monotonic_ns()
-                return self.run_in_turn(act)
-            finally:
-                self._waits_since = FOREVER
+        try:
+            with self._gate:
+                try:
+                    self._waits_since = time.monotonic_ns()
+                    return self._take_turn_for(act)
+                finally:
+                    self._waits_since = FOREVER
+        finally:                                # without the gate: a handler of the log may send
+            write_lines(threading.get_ident())
 
     def _end_turn(self, effects: Effects, now: Instant) -> None:
         if self.trace is not None:
