@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import time
 
 import pytest
 from journals import A, B, C, column, open_journal, record
@@ -300,6 +301,17 @@ def test_a_start_after_everything_is_the_end_and_two_starts_are_refused(hours):
     says = "startingTimestamp and startingOffsets say the same thing twice"
     with pytest.raises(ConfigError, match=says):
         stream(hours, startingTimestamp="2026-01-01", startingOffsets="latest")
+
+
+def test_a_stream_does_not_begin_in_the_future(hours):
+    """It would read what is sent until then: an offset has seqnos and no time."""
+    with pytest.raises(ConfigError, match="startingTimestamp is in the future"):
+        stream(hours, startingTimestamp="2999-01-01").initialOffset()
+    reader = stream(hours, startingTimestamp="2999-01-01")      # it ran before: as it went on
+    assert reader.latestOffset({A: 3}, ReadAllAvailable())[A] == 12
+    assert batch(hours, startingTimestamp="2999-01-01").partitions() == []
+    soon = str(int(1000 * (time.time() + 5)))                   # by another clock
+    assert stream(hours, startingTimestamp=soon).initialOffset() == {A: 12, B: 3}
 
 
 @pytest.mark.parametrize("moment", ["copies", "stored"])

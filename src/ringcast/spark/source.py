@@ -19,7 +19,9 @@ The options; all are for batches and streams, unless marked:
   last messages that are read; a sender that it does not name is not read.
 - `startingTimestamp`: where to begin, instead of startingOffsets: at each sender's
   first message that was sent at this time or later. Milliseconds since 1970, or
-  ISO 8601 (UTC unless it names a zone).
+  ISO 8601 (UTC unless it names a zone). A stream does not wait for a time: one in the
+  future is refused when it first runs. Senders that come later are read from their
+  first message.
 - `endingTimestamp` (batch): where to end, instead of endingOffsets: before each
   sender's first message that was sent at this time or later.
 - `senders`: read these alone, names with commas between: NAME for all incarnations of a
@@ -74,7 +76,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -135,6 +137,7 @@ from ringcast.view import listed
 
 PARTITION_ROWS = 1_000_000  # with far fewer, starting tasks costs more than reading (measured)
 PARTITION_BYTES = 192 << 20
+FUTURE = 60.0               # seconds by which a clock may be behind the one of startingTimestamp
 # Fewer partitions than this are rounded up to a power of two: with three partitions and
 # two cores, one core is idle while the last partition is read.
 ROUNDED_PARTITIONS = 32
@@ -331,6 +334,10 @@ class StreamReader(_SliceReader, DataSourceStreamReader, SupportsTriggerAvailabl
                          or set(RECORDER_COLUMNS).isdisjoint(self.projection.names))
 
     def initialOffset(self) -> Offset:
+        moment = self.options.starting_timestamp
+        if moment is not None and moment > (time() + FUTURE) * 1e6:
+            raise ConfigError("startingTimestamp is in the future, and a stream begins with what "
+                              "is there: start it then, or filter its rows by sent_at.")
         journals = Journals(self.options.path)
         return self.start(journals, self.wanted(journals.extents()))
 
