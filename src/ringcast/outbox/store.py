@@ -5,7 +5,8 @@
     ledger.json               how far the publisher has got; it alone writes this file
     status.json               what the publisher does; a write that times out reports it
     parts/<unique>.arrow      the payloads of one task, an Arrow IPC stream; the names of
-                              those of one write of the sink have the same begin
+                              those of one write of the sink have the same begin, and of
+                              those of one of its tasks, up to the first point
     batches/<number>.json     the manifest of a batch: its parts in order of sending
     batches.lock              held (flock) while a batch is given a number, or old parts
                               are removed
@@ -151,17 +152,23 @@ class Outbox:
         return False
 
     def nbytes(self, label: str = "") -> int:
-        """Return the bytes of all parts with this label, named by a manifest or not."""
+        """Return the bytes of all parts with this label, named by a manifest or not. Of
+        the parts of one task, which Spark may run twice, only the largest counts."""
+        sizes: dict[str, int] = {}
         with os_errors_as_outbox_error(self.path), os.scandir(self.parts) as entries:
-            return sum(size_of(entry) for entry in entries if entry.name.startswith(label))
+            for entry in entries:
+                if entry.name.startswith(label):
+                    task = entry.name.partition(".")[0]
+                    sizes[task] = max(size_of(entry), sizes.get(task, 0))
+        return sum(sizes.values())
 
     # ---------------------------------------------------------------------------- parts
 
     def write_part(self, batches: Iterable[pa.RecordBatch], limit: int,
                    label: str = "") -> OutboxPart:
         """Store batches of PAYLOADS durably; the name of their part begins with
-        `label`. If they take more than `limit` bytes, raise OutboxError and leave
-        nothing behind."""
+        `label`: up to a point, if there is one, for all parts of one task. If they take
+        more than `limit` bytes, raise OutboxError and leave nothing behind."""
         path = self.parts / f"{label}{secrets.token_hex(16)}.arrow"
         draft = path.with_name(path.name + ".tmp")
         rows = 0
@@ -205,6 +212,13 @@ class Outbox:
         """Remove those of the parts that no batch names."""
         if names := {part.name for part in parts}:
             for name in names - self._named():
+                (self.parts / name).unlink(missing_ok=True)
+
+    def discard_labeled(self, label: str) -> None:
+        """Remove the parts and drafts with this label that no batch names."""
+        with os_errors_as_outbox_error(self.path):
+            there = {name for name in os.listdir(self.parts) if name.startswith(label)}
+            for name in there - self._named():
                 (self.parts / name).unlink(missing_ok=True)
 
     def _named(self) -> set[str]:

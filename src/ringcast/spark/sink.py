@@ -33,6 +33,7 @@ batch write without txnAppId is sent each time it is written.
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
@@ -125,7 +126,7 @@ class _Writer:
             for _ in batches:                           # Spark expects that all rows are read
                 pass
             return Written(query, None, replayed=True)
-        limit, label = self.options.max_outbox_bytes, f"{self.id}-{batch}-"
+        limit, label = self.options.max_outbox_bytes, self._label(batch)
         self._await(lambda: self._has_room(label),
                     f"The outbox {self.options.path} is full (maxOutboxBytes={limit}), and got "
                     "no room")
@@ -133,7 +134,13 @@ class _Writer:
         first = next(columns, None)
         if first is None:
             return Written(query, None)
+        if (task := TaskContext.get()) is not None:
+            label += f"{task.partitionId()}."
         return Written(query, self.outbox.write_part(chain([first], columns), limit, label))
+
+    def _label(self, batch: int) -> str:
+        """Return the begin of the names of all parts of a batch."""
+        return f"{self.id}-{batch}-"
 
     def _has_room(self, label: str) -> bool:
         """Return whether a task may write. Raise OutboxError if the other parts of its
@@ -169,15 +176,24 @@ class _Writer:
             self.outbox.discard(parts)
         elif parts:
             number = self.outbox.commit(query, batch, parts)
+        self._discard_others(batch)
         self._await(lambda: not number or self.outbox.is_finished(number),
                     f"Batch {batch} was not acknowledged by every member",
                     f" The batch stays in the outbox; {advice}")
 
-    def abort_batch(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort_batch(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         """Discard the parts of a batch that failed, unless it was committed already.
         The publisher removes the parts of tasks that end later."""
         self.outbox.discard(message.part for message in messages
                             if isinstance(message, Written) and message.part is not None)
+        self._discard_others(batch)
+
+    def _discard_others(self, batch: int) -> None:
+        """Discard the parts of attempts that failed, or that another one of their task
+        has overtaken, lest they fill the outbox. What cannot be removed now, the
+        publisher removes."""
+        with suppress(OutboxError):
+            self.outbox.discard_labeled(self._label(batch))
 
     # -------------------------------------------------------------------------- waiting
 
@@ -221,7 +237,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                           "written again with the same txnVersion it is not sent twice.")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.abort_batch(messages)
+        self.abort_batch(messages, self.options.version)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -244,7 +260,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self.commit_batch(messages, batchId, "start the query again, and it is not sent twice.")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.abort_batch(messages)
+        self.abort_batch(messages, batchId)
 
 
 def check_schema(schema: StructType) -> None:
