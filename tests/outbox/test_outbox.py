@@ -259,6 +259,15 @@ def test_no_part_is_swept_that_a_batch_names_meanwhile(outbox, monkeypatch):
     assert len(locked) == 3 and os.listdir(outbox.parts) == [kept.name]
 
 
+def test_folders_that_somebody_made_in_an_outbox_do_not_end_its_publisher(outbox):
+    part = outbox.write_part(batches_of([b"x"]), 1 << 30)
+    for path in (outbox.parts / "mine", outbox.batches / "mine.tmp"):
+        path.mkdir()
+        os.utime(path, (0, 0))
+    os.utime(outbox.parts / part.name, (0, 0))
+    assert outbox.sweep(60) == 1 and os.listdir(outbox.parts) == ["mine"]
+
+
 def test_parts_of_a_batch_stay_when_they_are_committed_again(outbox):
     part = outbox.write_part(batches_of([b"x"]), 1 << 30)
     assert [outbox.commit("q", 0, [part]) for _ in range(2)] == [1, 1]

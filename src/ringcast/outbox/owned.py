@@ -133,14 +133,16 @@ class OwnedOutbox(Outbox):
 
     def sweep(self, older_than: float) -> int:
         """Remove the parts (and drafts) that no batch names and that were not written
-        to for this number of seconds. Return how many they were."""
+        to for this number of seconds. Return how many they were. Folders are not ours,
+        and stay."""
         before = time.time() - older_than
         # The lock: no batch comes into being meanwhile that names one of them.
         with os_errors_as_outbox_error(self.path), self._numbering():
             named = self._named()
             unnamed = [path for place in (self.parts, self.batches) for path in place.iterdir()
                        if (place == self.parts or path.suffix == ".tmp")
-                       and path.name not in named and _written_at(path) < before]
+                       and path.name not in named and _written_at(path) < before
+                       and not path.is_dir()]
             for path in unnamed:
                 path.unlink(missing_ok=True)
         return len(unnamed)
