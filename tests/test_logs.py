@@ -89,6 +89,29 @@ def test_a_handler_may_call_the_channel_whose_line_it_writes(capsys, caplog):
     assert channel.fault is None and "ValueError: the disk is full" in capsys.readouterr().err
 
 
+def test_a_handler_that_raises_ends_no_thread_that_logs(capsys):
+    """Here that of the callbacks, which logs that one of them raised."""
+    class Fails(logging.Handler):
+        def emit(self, record):
+            raise ValueError("the disk is full")
+
+    got, handler = [], Fails()
+
+    def fail(batch):
+        got.extend(batch.payloads)
+        raise RuntimeError("the callback fails")
+
+    log.addHandler(handler)
+    try:
+        with Channel(new_group(), name="a", stack="inproc", on_message=fail) as channel:
+            for number in range(3):
+                channel.send(b"")
+                wait_for(lambda number=number: len(got) > number)
+    finally:
+        log.removeHandler(handler)
+    assert "ValueError: the disk is full" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("wants", [Channel.status, partial(Channel.send, payload=bytes(60_000))])
 @pytest.mark.parametrize("has", [Driver.run_in_turn, Driver.run_next])
 def test_a_handler_may_wait_for_a_thread_that_has_a_turn(has, wants):

@@ -7,12 +7,14 @@ comes back with every message does not fill a disk.
 
 A handler is the application's: it may call a channel, and wait for its lock. So the
 lines of a thread that holds such a lock are held, and written when it has released it.
+It may raise, too: that is shown on stderr, and ends no thread of ours.
 """
 
 import logging
 import os
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -29,13 +31,20 @@ def hold_lines(thread: int) -> None:
 
 
 def write_lines(thread: int) -> None:
-    """Write the lines that were held. What a handler raises is shown on stderr, as by
-    logging, and keeps nobody from going on."""
+    """Write the lines that were held."""
     for record in held.pop(thread, ()):
+        log.handle(record)
+
+
+def shielded(handle: Callable[[logging.LogRecord], None]) -> Callable[[logging.LogRecord], None]:
+    """Return the `handle` of a logger that shows on stderr what handlers raise, as
+    those of logging do by themselves."""
+    def handle_all(record: logging.LogRecord) -> None:
         try:
-            log.handle(record)
+            handle(record)
         except Exception:
             traceback.print_exc()
+    return handle_all
 
 
 def printable(text: str) -> str:
@@ -102,3 +111,4 @@ def escaped(argument: Any) -> Any:
 log = logging.getLogger("ringcast")
 if not any(isinstance(each, Rules) for each in log.filters):
     log.addFilter(Rules())
+    log.handle = shielded(log.handle)   # type: ignore[assignment,method-assign]
