@@ -195,6 +195,31 @@ def test_two_primary_views_that_follow_the_same():
         primaries.check()
 
 
+def test_a_view_that_all_have_left_keeps_nobody_from_following_the_one_before():
+    """B and C went on without A, and left. If D came to them meanwhile, it goes on."""
+    history = History()
+    left = [history.group[name].address for name in "BC"]
+    primaries = history.checkers.views.primaries
+    primaries.add(history.view(1, "ABC"), [])
+    primaries.add(history.view(2, "BC"), [])
+    primaries.add(history.view(4, "A"), left)
+    primaries.check()
+    primaries.add(history.view(3, "CD"), left[:1])
+    with broken("primary", ".4: A. and .2: B, C. are primary, and both follow .1: A, B, C"):
+        primaries.check()
+
+
+def test_who_observes_a_view_does_not_follow_it():
+    """E observed what A did. It does not keep B from forming a group, once A has gone
+    on without it."""
+    history = History()
+    primaries, observers = history.checkers.views.primaries, (history.group["E"].address,)
+    primaries.add(history.view(1, "AE", observers=observers), [])
+    primaries.add(history.view(2, "A"), [])
+    primaries.add(history.view(3, "BE", observers=observers), [])
+    primaries.check()
+
+
 def test_groups_that_formed_apart_need_the_majority_of_each():
     history = History()
     history.checkers.note_cause()
