@@ -70,6 +70,26 @@ def test_after_an_exclusion_close_waits_for_the_living_only(stack):
         assert a.close(None) == 0                   # for ever, if there were anything to wait for
 
 
+def test_who_closes_is_shown_no_view_without_the_messages_before_it(stack):
+    hangs, views = Hangs(), []
+    options = {"B": {"on_message": Collector(9), "on_view": views.append},
+               "C": {"on_message": hangs}, "A": {"deliver": False}, "D": {"deliver": False}}
+    with joined("ABCD", options, leave_timeout=10 * PATIENCE * 1000) as (a, b, c, d):
+        b.send(b"1")                                    # C does not finish it, so B waits
+        assert hangs.called.wait(PATIENCE)
+        closing = threading.Thread(target=b.close, args=(None,), daemon=True)
+        closing.start()
+        while b._endpoint.leaving is None:
+            threading.Event().wait(0.001)
+        a.send(b"2")                                    # before the next view, and not to B
+        d.close()
+        while "D" in b.view:
+            threading.Event().wait(0.001)
+        hangs.may_return.set()
+        closing.join(PATIENCE)
+        assert not closing.is_alive() and "D" in views[-1]
+
+
 def test_what_was_lost_is_told_before_close_returns():
     for number in range(20):
         told = []

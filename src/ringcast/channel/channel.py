@@ -114,7 +114,7 @@ class Channel(SendPort):
             iterate over the channel.
         on_view: called with each View, on the same thread, at its place between the
             messages: members that go together from one view to the next have been given
-            the same messages before the next one.
+            the same messages before the next one. Not called after close() has begun.
         on_undelivered: called with a Batch of own messages, on the same thread: to one
             member, if that member left before it had acknowledged them; or to everybody
             (dest is None), if the others excluded this member while it could not be
@@ -503,7 +503,8 @@ class Channel(SendPort):
             for giving in effects.givings:
                 if giving.place == view.id:
                     self._callbacks.queue_giving(giving)
-            self._callbacks.queue_view(view)
+            if self._endpoint.leaving is None and not self._driver.is_broken:
+                self._callbacks.queue_view(view)    # else what comes before it is not delivered
             log.info(as_cause(told(view)), self.address)
         for news in effects.state:
             self._callbacks.state_calls.put(news)
