@@ -175,7 +175,8 @@ def test_a_member_that_cannot_use_its_state_closes(replicas, caplog, error):
                   on_message=lambda batch: None, on_state=fail, min_members=2)
     with pytest.raises(ClosedError, match="on_state failed"):
         new.connect()
-    assert "I cannot read this" in caplog.text
+    assert "I cannot read this" in caplog.text and "so this channel closes" in caplog.text
+    assert "another member is asked" not in caplog.text
 
 
 def test_an_application_that_takes_only_some_chunks_gets_the_messages_all_the_same(replicas):

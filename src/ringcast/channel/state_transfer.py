@@ -168,7 +168,8 @@ class StateCallbacks:
             except BaseException:
                 if attempt.next is None:                # on_state failed, or the channel closes
                     if not self._state.closing:
-                        self._log_failure("on_state failed")
+                        self.num_errors += 1
+                        log.exception("%s: on_state failed, so this channel closes", self._local)
                         self._fail("on_state failed, see the log; open a new channel")
                     return
             news = attempt.next
