@@ -87,7 +87,7 @@ class Paper(Layer):
         self.num_settled += 1
         self.num_released += is_released
 
-    def undelivered_behind(self, cut):
+    def undelivered_behind(self, cut, end):
         self.failed_behind.append(cut)
         return []
 

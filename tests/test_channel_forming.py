@@ -267,6 +267,35 @@ def test_what_the_others_will_not_be_given_goes_back_to_the_application(stack, i
     assert (said in caplog.text) is not is_told
 
 
+def test_what_is_sent_until_the_view_without_the_others_goes_back_too():
+    cut = Cut()
+    with Group("inproc", suspect_timeout=1e7) as group:
+        (c,) = group.open("C", faults=[cut])
+        group.join([c, *group.open("A", "B")])
+        c.channel.send(b"known")
+        wait_for(lambda: all(each.got("C") == [b"known"] for each in group))
+        endpoint = c.channel._endpoint
+        depart = endpoint.members.detection.depart
+
+        late = [b"late"]
+
+        def send_and_depart(members):           # the application sends just when it is told
+            endpoint.multicast.send_window.push_many(late, 0, 0)
+            late.clear()
+            depart(members)
+
+        endpoint.members.detection.depart = send_and_depart
+        cut.is_cut = True
+        c.channel.send(b"lost")
+        wait_for(lambda: c.got("C") == [b"known", b"lost"])
+        group["A"].channel.exclude("C")
+        wait_for(lambda: all(has_left(group[name], "C") for name in "AB"))
+        cut.is_cut = False
+        group.wait_for_one_view()
+        assert [payload for batch in c.undelivered for payload in batch.payloads] == [
+            b"lost", b"late"]
+
+
 # -------------------------------------------------------------------------------------------- dying
 
 PROGRAM = """

@@ -90,6 +90,21 @@ def test_a_paused_member_does_nothing_and_then_catches_up():
     assert got(cluster, "B", "A") == [b"1", b"2"] and cluster["A"].multicast.unacked() == 0
 
 
+def test_a_member_that_was_out_is_told_once_what_nobody_will_be_given():
+    told = []
+    group = Cluster("ABC", seed=3, network=Network(delay=(MS // 5, 2 * MS))).start()
+    group.run(500)
+    c, check = group["C"], group.checkers.undelivered
+    group.checkers.undelivered = lambda sender, batch: (told.append(batch), check(sender, batch))
+    group.checkers.views.has_cause = True
+    c.offer(20, 100)
+    c.pause(4000 * MS)
+    group.run(4500)                         # A and B both say that they are in another view
+    group.settle()
+    assert [payload for batch in told for payload in batch.payloads] == c.log
+    assert [view.names for view in c.views[1:2]] == [("C",)] and len(c.views) == 3
+
+
 def test_a_pause_can_be_ended():
     cluster = group()
     cluster["B"].pause(3600 * SECOND)

@@ -471,6 +471,13 @@ def test_messages_that_are_reported_as_undelivered_and_were_not_sent(history):
                                      Batch(history.group["A"].address, 20, [b"21"]))
 
 
+def test_messages_that_are_reported_as_undelivered_twice(history):
+    told = Batch(history.group["A"].address, 20, [b"20"])
+    history.checkers.undelivered(history.group["A"], told)
+    with broken("undelivered", "A is told twice"):
+        history.checkers.undelivered(history.group["A"], told)
+
+
 # --------------------------------------------------------------------------------------- in the end
 
 def test_a_member_that_says_more_than_that_it_is_alive(history):

@@ -74,6 +74,7 @@ class StreamCheckers:
         self._ends: dict[Cut, list[End]] = {}           # by the step of the layers that ended it
         # What can be checked only when a cut is known. It returns whether it is done.
         self._waiting: list[Callable[[], bool]] = []
+        self._told: dict[int, int] = {}     # how far what is undelivered was told to its sender
 
     # ------------------------------------------------------------------------------------- on views
 
@@ -316,13 +317,16 @@ class StreamCheckers:
 
     def undelivered(self, sender: "Member", batch: Batch) -> None:
         """Check what a sender is told about messages that the others do not deliver: it
-        has sent them."""
+        has sent them, and is told once."""
         index = (batch.first - sender.offset - 1) % MODULUS
         are_whole = not batch.flags & Flag.INCOMPLETE
         if batch.sender != sender.address or (
                 are_whole and sender.log[index:index + len(batch)] != batch.payloads):
             self.violated("forgery", f"{sender.name} is told that {batch} is undelivered, which it "
                                      "did not send")
+        if index < self._told.get(sender.incarnation, 0):
+            self.violated("undelivered", f"{sender.name} is told twice that {batch} is undelivered")
+        self._told[sender.incarnation] = index + len(batch)
 
     # --------------------------------------------------------------------------------- when it ends
 

@@ -87,6 +87,7 @@ from ringcast.protocols.membership.settling import Settling
 from ringcast.protocols.membership.state import StateTransfer
 from ringcast.protocols.membership.views import agreed_for, view_for
 from ringcast.protocols.multicast.base import Multicast
+from ringcast.protocols.seqnos import Seqno
 from ringcast.stack import Instant, Layer, Packet, sooner
 from ringcast.status import Layers, MembershipStatus
 
@@ -120,6 +121,7 @@ class Membership(Layer):
         self.promised = 0                               # the last PREPARE that we answered ...
         self.promised_at: Instant = 0                   # ... and when
         self.leavers: dict[int, list[Quorum]] = {}      # who says LEAVE, and what it knew
+        self.missed: Seqno | None = None    # nobody delivers what we sent in this view behind it
         self.is_open = False                            # it was started, and has not left
         self.is_leaving = self.has_left = False
         self.voting = Voting(self, config)
@@ -416,7 +418,7 @@ class Membership(Layer):
 
     def _miss(self, install: Install) -> None:
         """A member of our view has a later one without us: those who are in it have
-        gone, as far as we are concerned. Fail what they will not deliver."""
+        gone, as far as we are concerned. Note what they will not deliver."""
         mine = self.local.incarnation
         theirs = {seat.incarnation for seat in install.seats} & self.members.keys()
         if not theirs or install.id <= self.view_id:
@@ -427,7 +429,7 @@ class Membership(Layer):
         for gone in install.gone:
             is_ours = gone.incarnation == mine and gone.before == self.view_id
             if is_ours and theirs | {mine} == self.members.keys():  # else others may deliver it
-                self.stack.effects.failures += self.multicast.undelivered_behind(gone.cut)
+                self.missed = gone.cut
         self.detection.depart(theirs)
 
     def _install(self, install: Install, now: Instant) -> None:
@@ -458,6 +460,7 @@ class Membership(Layer):
         self.update_routes()
         self.detection.begin(list(self.members), now)
         self.detection.misname(self.rekeying.misnamed(self.members))
+        self._fail_missed(former, mine.cut)
         self.multicast.agree(agreed)
         self.transfer.install(install, now)
         self.above.view(view_for(install, former, agreed), now)
@@ -465,6 +468,14 @@ class Membership(Layer):
             self.above.left(set(left), now)
         if self.is_leaving:
             self.leaving.begin(now)
+
+    def _fail_missed(self, former: dict[int, Seat], cut: Seqno) -> None:
+        """Fail what we have sent in the former view, up to `cut`, and the others will
+        not deliver. Now, because nothing more is sent in that view; and once, however
+        many have said that they are in another one."""
+        missed, self.missed = self.missed, None
+        if missed is not None and former.keys() & self.members.keys() == {self.local.incarnation}:
+            self.stack.effects.failures += self.multicast.undelivered_behind(missed, cut)
 
     @takes(REPORT)
     def _on_report(self, sender: int, report: Report, now: Instant) -> bool:

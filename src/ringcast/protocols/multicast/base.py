@@ -443,12 +443,13 @@ class Multicast(Rules):
         members; if it `is_released`, hold those of departed ones for nobody."""
         self.flushing.settle(is_released)
 
-    def undelivered_behind(self, cut: Seqno) -> list[Batch]:
-        """Return our messages behind a cut, as the application has sent them: members
-        that have excluded us will not deliver them."""
-        window, low = self.send_window, self.send_window.ring.low
-        start = later(low, cut) if precedes(low, window.sent) else low
-        behind = [(start + step + 1) % MODULUS for step in range((window.sent - start) % MODULUS)]
+    def undelivered_behind(self, cut: Seqno, end: Seqno) -> list[Batch]:
+        """Return our messages behind a cut, up to `end`, as the application has sent
+        them: members that have excluded us will not deliver them."""
+        window = self.send_window
+        start = later(window.ring.low, cut)
+        num_behind = (end - start) % MODULUS if precedes(start, end) else 0
+        behind = [(start + step + 1) % MODULUS for step in range(num_behind)]
         payloads = [payload for seqno in behind if (payload := window.ring.get(seqno)) is not None]
         runs = window.marks.copy().split((start + 1) % MODULUS, payloads)
         return as_sent(runs, window.stamps, self.local, None, self.view_id)
