@@ -192,6 +192,20 @@ def test_a_member_that_nobody_reads_blocks_its_own_sender_and_is_told_so():
                 a.send(b"x", timeout=0.05)
 
 
+@pytest.mark.parametrize("stack", ["inproc", "nakack2-tcp"])
+def test_a_sender_that_waits_because_a_member_is_absent_is_told_who_that_is(stack, monkeypatch):
+    use_stack(monkeypatch, stack)
+    options = {"A": {"on_message": lambda batch: None}, "D": {"durable": True}}
+    with joined("AD", options, capacity=8) as (a, d):
+        d.close(0, leave=False)
+        wait_for(lambda: a.view.absent)
+        with pytest.raises(SendTimeoutError, match="D is absent, and all is kept for it"):
+            a.send_many([b"x"] * 100, timeout=0.1)
+        assert a.slowest == "D"
+        a.exclude("D")
+        wait_for(lambda: a.slowest is None)
+
+
 def test_a_slow_application_is_not_sent_more_than_its_window():
     with joined("AB", {"A": {"deliver": False}}, capacity=100, max_undelivered=10) as (a, b):
         with pytest.raises(SendTimeoutError, match="100 of 500"):

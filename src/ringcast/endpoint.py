@@ -213,6 +213,16 @@ class Endpoint:
         self.stack.describe(status)
         status.delivery.num_undelivered = self.undelivered
 
+    def slowest(self) -> Address | None:
+        """Return the member that keeps the window to everybody from being freed, if it
+        is known: while one is absent, nothing is freed."""
+        if self.view is None:
+            return None
+        if self.view.absent:
+            return self.view.absent[0]
+        number = self.multicast.slowest()
+        return next((each for each in self.view.members if each.incarnation == number), None)
+
     def peers(self, now: Instant) -> list[Peer]:
         """Return how this member sees each member of the view, the oldest first."""
         multicast, detection, me = self.multicast, self.members.detection, self.local.incarnation

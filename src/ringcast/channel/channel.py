@@ -625,14 +625,12 @@ class Channel(SendPort):
 
     @property
     def slowest(self) -> str | None:
-        """Return the name of a member that has not acknowledged the oldest message that
-        the send window to everybody keeps; None if it keeps none, or while that member
-        is not known."""
+        """Return the name of a member, here or absent, that has not acknowledged the
+        oldest message that the send window to everybody keeps; None if it keeps none,
+        or while that member is not known."""
         if self._multicast.unacked():
-            slowest = self._multicast.slowest()
-            view = self._endpoint.view
-            members = () if view is None else view.members
-            return next((each.name for each in members if each.incarnation == slowest), None)
+            slowest = self._endpoint.slowest()
+            return slowest.name if slowest is not None else None
         return None
 
     @property

@@ -122,8 +122,8 @@ class Publishing:
         pid, started, namespace = self._process
         slowest, peers = None, endpoint.peers(now)
         if status.multicast.num_unacked:
-            number = endpoint.multicast.slowest()
-            slowest = next((peer.name for peer in peers if peer.incarnation == number), None)
+            member = endpoint.slowest()
+            slowest = member.name if member is not None else None
         return Snapshot(
             group=self._group, name=endpoint.local.name, incarnation=endpoint.local.incarnation,
             stack=self._stack, version=ringcast.__version__, place=self._place,

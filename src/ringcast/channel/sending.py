@@ -401,14 +401,15 @@ class Sending:
         """Return who keeps the window full, for the message of a SendTimeoutError."""
         if dest is not None:
             return f"{dest} does not acknowledge; exclude it if it is dead, or send less"
-        slowest = self._multicast.slowest()
-        if slowest == self._endpoint.local.incarnation:
+        slowest, view = self._endpoint.slowest(), self._endpoint.view
+        if view is not None and slowest in view.absent:
+            return (f"{slowest.name} is absent, and all is kept for it; start it again, or exclude "
+                    "it if it does not come back")
+        if slowest == self._endpoint.local:
             return ("this member does not take its own messages: iterate the channel, or pass "
                     "on_message or deliver=False")
-        names = [member.name for incarnation, member in self._multicast.members.items()
-                 if incarnation == slowest]
-        return (f"the slowest to acknowledge is {''.join(names) or 'nobody'}; exclude it if it is "
-                "dead, or send less")
+        name = slowest.name if slowest is not None else "nobody"
+        return f"the slowest to acknowledge is {name}; exclude it if it is dead, or send less"
 
 
 def _timed_out(sentence: str, sent: int) -> SendTimeoutError:
