@@ -962,6 +962,10 @@ MUTATIONS = [
     Mutation("any half is a majority", "has_majority",
              "2 * votes > len(quorum.voters) or", "2 * votes >= len(quorum.voters) or",
              test=PRIMARY + "test_a_majority_is_more_than_half_or_half_with_the_oldest"),
+    Mutation("a view that was given up is finished all the same", "Membership.take_prepare",
+             "(self.install or prepare.finish.id > self.given_up)", "True",
+             test=PRIMARY
+             + "test_who_has_promised_a_lower_view_since_finishes_none_that_it_gave_up"),
     Mutation("half of an attempt is a majority, with who seemed to be the oldest", "has_majority",
              "is_half and quorum.is_sure and", "is_half and",
              test=PRIMARY + "test_of_an_attempt_more_than_half_is_needed"),

@@ -33,7 +33,7 @@ class Member:
         self.observes = observes
         self.install = None
         self.members = {}
-        self.promised = self.made = 0
+        self.promised = self.made = self.given_up = 0
         self.change = None
         self.leavers = {}
         self.is_leaving, self.is_alive = False, True
@@ -123,10 +123,12 @@ class Model:
         if member.install and seat.before != member.view_id and (
                 sender.incarnation not in member.members):
             return
+        if prepare.id < member.promised:
+            member.given_up = member.promised
         member.promised = prepare.id
         if sender is not member:
             member.change = None
-        if prepare.finish is not None:
+        if prepare.finish is not None and (member.install or prepare.finish.id > member.given_up):
             self._install(member, prepare.finish)
         is_expected = seat.before == member.view_id
         report = Report(prepare.id, member.view_id, {member.incarnation: 0},

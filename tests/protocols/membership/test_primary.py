@@ -5,15 +5,17 @@ from itertools import combinations
 from types import SimpleNamespace
 
 import pytest
-from membership_world import World
+from membership_world import MS, World
 
 from ringcast._core import wire
 from ringcast.config import configure
 from ringcast.protocols.membership.change import Change
+from ringcast.protocols.membership.coordinator import finishing
 from ringcast.protocols.membership.messages import (
     INSTALL,
     MAX_QUORUMS,
     PREPARE,
+    Install,
     Prepare,
     Quorum,
     Seat,
@@ -266,6 +268,25 @@ def test_nobody_may_send_before_the_first_primary_view():
     assert world.run_until_one(2000) is not None
     assert sends(world) == set("ABC")
     check(world)
+
+
+def test_who_has_promised_a_lower_view_since_finishes_none_that_it_gave_up():
+    """B promised a view of A's that did not come, and then a primary one of D's with
+    a lower id. To finish the first one would make it forget that."""
+    world = World(min_members=3).start("B")
+    world.run(1)
+    layer, gave_up, lower, next_id = world["B"].layer, 2 << 32 | A, 1 << 32 | D, 3 << 32 | A
+    two = [Seat("A", A, "", 0), layer.seat()]
+
+    def prepare(sender, *fields, after=0, **others):
+        layer.take_prepare(sender, Prepare(*fields, **others), world.now + after * MS)
+        return layer.promised
+    assert prepare(A, gave_up, two) == gave_up
+    three = [Seat("D", D, "", 0), Seat("E", E, "", 0), layer.seat()]
+    assert prepare(D, lower, three, roots=[lower], after=600) == lower
+    finish = Install(gave_up, two, [], [])
+    assert prepare(A, next_id, finishing(two, finish), finish, after=1200) == next_id
+    assert layer.install is None and [quorum.id for quorum in layer.voting.quorums] == [lower]
 
 
 def test_the_minority_may_not_send_until_it_is_back():

@@ -92,3 +92,25 @@ def test_the_oldest_may_be_another_one_than_the_attempt_said():
     assert view.is_primary and [seat.name for seat in view.seats] == ["m2", "m1", "m4", "m3"]
     assert not play.change("C", "D").is_primary
     assert play.change("B", "A").is_primary
+
+
+def test_who_has_promised_a_lower_view_since_finishes_none_that_it_gave_up():
+    """B promises A's view of two, and hears no more. So it goes with D, whose primary
+    view has a lower id, and does not hear of that, either. A cannot make B finish the
+    view of two, which knows nothing of D's: else B would count for A's next one, too.
+    """
+    play = Play(5, min_members=3)
+    a, b, d = (play.named[name] for name in "ABD")
+    play.change("A", "B", is_decided=False)
+    play.change("A", "B", installers="")
+    play.begin(d, [play.named["E"], b])
+    for each in (play.named["E"], b):
+        play.take_prepare(each, *play.prepared[-1], is_void=True)
+    play.decide(d)
+    assert d.install.is_primary and d.view_id < a.view_id
+    play.begin(a, [b, play.named["C"]])
+    for _ in range(9):                          # it tries to have B finish the view of two
+        for each in (b, play.named["C"]):
+            play.take_prepare(each, *play.prepared[-1])
+        play.decide(a)
+    assert not b.install and not a.install.is_primary

@@ -120,6 +120,7 @@ class Membership(Layer):
         self.ceiling = Ceiling()
         self.promised = 0                               # the last PREPARE that we answered ...
         self.promised_at: Instant = 0                   # ... and when
+        self.given_up = 0                               # the highest that we had promised before
         self.leavers: dict[int, list[Quorum]] = {}      # who says LEAVE, and what it knew
         self.missed: Seqno | None = None    # nobody delivers what we sent in this view behind it
         self.is_open = False                            # it was started, and has not left
@@ -370,14 +371,16 @@ class Membership(Layer):
         if not self.rekeying.take(sender, prepare):
             self.count_bad()
             return
+        if prepare.id < self.promised:
+            self.given_up = self.promised
         self.promised, self.promised_at = prepare.id, now
         if sender != mine:
             self.coordinator.stop()                     # that one is ahead of us
             if sender not in self.members:
                 self.coordinator.give_way(now)
                 self.meeting.discovery.changed = now
-        if prepare.finish is not None:
-            self._install(prepare.finish, now)
+        if prepare.finish is not None and (self.install or prepare.finish.id > self.given_up):
+            self._install(prepare.finish, now)          # it knows all that we have promised
             self.update_routes(prepare.seats)
         is_expected = seat.before == self.view_id
         report = Report(prepare.id, self.view_id, self.multicast.prepare(now),
