@@ -87,7 +87,7 @@ from ringcast.protocols.membership.settling import Settling
 from ringcast.protocols.membership.state import StateTransfer
 from ringcast.protocols.membership.views import agreed_for, view_for
 from ringcast.protocols.multicast.base import Multicast
-from ringcast.protocols.seqnos import Seqno
+from ringcast.protocols.seqnos import Seqno, later
 from ringcast.stack import Instant, Layer, Packet, sooner
 from ringcast.status import Layers, MembershipStatus
 
@@ -123,6 +123,7 @@ class Membership(Layer):
         self.given_up = 0                               # the highest that we had promised before
         self.leavers: dict[int, list[Quorum]] = {}      # who says LEAVE, and what it knew
         self.missed: Seqno | None = None    # nobody delivers what we sent in this view behind it
+        self.failed: Seqno | None = None    # up to where our application was told so
         self.is_open = False                            # it was started, and has not left
         self.is_leaving = self.has_left = False
         self.voting = Voting(self, config)
@@ -475,10 +476,13 @@ class Membership(Layer):
     def _fail_missed(self, former: dict[int, Seat], cut: Seqno) -> None:
         """Fail what we have sent in the former view, up to `cut`, and the others will
         not deliver. Now, because nothing more is sent in that view; and once, however
-        many have said that they are in another one."""
+        many have said that they are in another one, and though it was kept since then
+        for durable ones that have gone again."""
         missed, self.missed = self.missed, None
         if missed is not None and former.keys() & self.members.keys() == {self.local.incarnation}:
-            self.stack.effects.failures += self.multicast.undelivered_behind(missed, cut)
+            behind = missed if self.failed is None else later(missed, self.failed)
+            self.stack.effects.failures += self.multicast.undelivered_behind(behind, cut)
+            self.failed = cut
 
     @takes(REPORT)
     def _on_report(self, sender: int, report: Report, now: Instant) -> bool:
