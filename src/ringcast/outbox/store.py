@@ -211,15 +211,17 @@ class Outbox:
     def discard(self, parts: Iterable[OutboxPart]) -> None:
         """Remove those of the parts that no batch names."""
         if names := {part.name for part in parts}:
-            for name in names - self._named():
-                (self.parts / name).unlink(missing_ok=True)
+            self._remove_unnamed(names)
 
     def discard_labeled(self, label: str) -> None:
         """Remove the parts and drafts with this label that no batch names."""
         with os_errors_as_outbox_error(self.path):
-            there = {name for name in os.listdir(self.parts) if name.startswith(label)}
-            for name in there - self._named():
-                (self.parts / name).unlink(missing_ok=True)
+            self._remove_unnamed({name for name in os.listdir(self.parts)
+                                  if name.startswith(label)})
+
+    def _remove_unnamed(self, names: set[str]) -> None:
+        for name in names - self._named():
+            (self.parts / name).unlink(missing_ok=True)
 
     def _named(self) -> set[str]:
         """Return the names of the parts that batches have."""
