@@ -25,8 +25,16 @@ class History:
         for member in self.group.living():
             member.views.clear()
 
+    def addresses(self, names):
+        return tuple(self.group[name].address for name in names)
+
     def view(self, number, names, **fields):
-        return View(number, tuple(self.group[name].address for name in names), **fields)
+        return View(number, self.addresses(names), **fields)
+
+    def add_primary(self, number, names, left="", observers=""):
+        """Add a primary view to the row of them. `left` have left by then."""
+        view = self.view(number, names, observers=self.addresses(observers))
+        self.checkers.views.primaries.add(view, self.addresses(left))
 
     def install(self, number, names, at="", **fields):
         """Let members install a view; return it."""
@@ -186,38 +194,33 @@ def test_two_primary_views_that_follow_the_same():
     """D and E take part in one, and then leave. Without them, A and B are most of the
     rest."""
     history = History()
-    left = [history.group[name].address for name in "DE"]
-    primaries = history.checkers.views.primaries
-    primaries.add(history.view(1, "ABCDE"), [])
-    primaries.add(history.view(2, "CDE"), [])
-    primaries.add(history.view(3, "AB"), left)
+    history.add_primary(1, "ABCDE")
+    history.add_primary(2, "CDE")
+    history.add_primary(3, "AB", left="DE")
     with broken("primary", ".3: A, B. and .2: C, D, E. are primary, and both follow .1: A"):
-        primaries.check()
+        history.checkers.views.primaries.check()
 
 
 def test_a_view_that_all_have_left_keeps_nobody_from_following_the_one_before():
     """B and C went on without A, and left. If D came to them meanwhile, it goes on."""
     history = History()
-    left = [history.group[name].address for name in "BC"]
-    primaries = history.checkers.views.primaries
-    primaries.add(history.view(1, "ABC"), [])
-    primaries.add(history.view(2, "BC"), [])
-    primaries.add(history.view(4, "A"), left)
-    primaries.check()
-    primaries.add(history.view(3, "CD"), left[:1])
+    history.add_primary(1, "ABC")
+    history.add_primary(2, "BC")
+    history.add_primary(4, "A", left="BC")
+    history.checkers.views.primaries.check()
+    history.add_primary(3, "CD", left="B")
     with broken("primary", ".4: A. and .2: B, C. are primary, and both follow .1: A, B, C"):
-        primaries.check()
+        history.checkers.views.primaries.check()
 
 
 def test_who_observes_a_view_does_not_follow_it():
     """E observed what A did. It does not keep B from forming a group, once A has gone
     on without it."""
     history = History()
-    primaries, observers = history.checkers.views.primaries, (history.group["E"].address,)
-    primaries.add(history.view(1, "AE", observers=observers), [])
-    primaries.add(history.view(2, "A"), [])
-    primaries.add(history.view(3, "BE", observers=observers), [])
-    primaries.check()
+    history.add_primary(1, "AE", observers="E")
+    history.add_primary(2, "A")
+    history.add_primary(3, "BE", observers="E")
+    history.checkers.views.primaries.check()
 
 
 def test_groups_that_formed_apart_need_the_majority_of_each():

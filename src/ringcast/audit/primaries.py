@@ -36,7 +36,7 @@ class Primaries:
         for view in sorted(self.left, key=lambda each: each.id):
             origin[view] = set()
             former = list(_followed(view, latest, origin))
-            counted = len(view) - len(view.observers) + len(self.left[view])
+            counted = len(_voters(view)) + len(self.left[view])
             if not former and counted < self.min_members:
                 self.violated(view, f"{view} is the first primary view, and has less than "
                                     f"{self.min_members} members")
