@@ -117,7 +117,7 @@ class Options(TypedDict, total=False):
 
     form_margin: float
     """Milliseconds without anybody new, after which members without a group form one.
-    Values: number from 0.001 up to 86400000. Default: `300`; inproc: `20`."""
+    Values: number from 0.001 up to 86400000. Default: `300`; inproc: `100`."""
 
     min_members: int
     """With fewer members this one forms no group; connect() waits for so many.

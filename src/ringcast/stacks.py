@@ -199,7 +199,7 @@ STACKS = {
     "mcast-tcp": StackSpec(Mcast, TCP),
     "nakack2-udp": StackSpec(Nakack2, UDP),
     "nakack2-tcp": StackSpec(Nakack2, TCP, {"xmit_interval": 0.0}),
-    "inproc": StackSpec(Mcast, INPROC, {"form_margin": 20.0, "seek_interval": 5.0}),
+    "inproc": StackSpec(Mcast, INPROC, {"form_margin": 100.0, "seek_interval": 5.0}),
 }
 assert tuple(STACKS) == STACK_NAMES
 assert tuple(name for name, spec in STACKS.items() if not spec.carrier.is_local) == NETWORKED
