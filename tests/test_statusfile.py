@@ -117,6 +117,23 @@ def test_an_old_file_of_a_dead_process_is_removed_when_any_channel_opens(killed,
         assert snapshots(group) == []
 
 
+def test_of_many_files_of_dead_processes_the_newest_stay(shared, monkeypatch):
+    """A service that dies again and again leaves one each time; stopped processes keep
+    theirs."""
+    monkeypatch.setattr(statusfile, "MOST_KEPT", 2)
+    living = {"pid": os.getpid(), "started": statusfile.process("self")[1]}
+    for number in range(5):
+        file = statusfile.StatusFile("g", f"n{number}", 1)
+        file.write(msgspec.msgpack.encode(snapshot(name=f"n{number}", **(
+            living if number == 1 else {"pid": os.getpid(), "started": -2}))))
+        written_at = time.time() - statusfile.SILENT - 60 + number
+        os.utime(file.path, (written_at, written_at))
+        file.forget()
+    statusfile.StatusFile("g", "new", 1).forget()
+    names = {each.name for each in statusfile.folder().iterdir()}
+    assert names == {"g.n1", "g.n3", "g.n4", "g.new"}
+
+
 def test_an_old_file_of_another_container_is_removed_too(killed, monkeypatch):
     group = killed()
     monkeypatch.setattr(statusfile, "life_of", lambda snapshot: Life.UNKNOWN)

@@ -10,7 +10,8 @@ reader that was too slow sees another number or a wrong checksum, and reads agai
 The folder and the files are for their owner alone. A folder that is somebody else's, or
 open to others, is refused. Names are escaped. A file is removed when its channel
 closes. One of a dead process stays, because it says how the process ended: until a
-channel of the same group and name opens, or for a day.
+channel of the same group and name opens, or for a day; but of many only the newest, so
+that a service that dies again and again fills no memory.
 """
 
 import hashlib
@@ -36,7 +37,9 @@ HEADER = struct.Struct("<8sIIQ")        # magic, version, size of a slot, number
 SLOT = struct.Struct("<QII")            # number, length and CRC-32 of a snapshot, which follows
 PAGE, SLOT_SIZE = 4096, 1 << 18
 TRIES = 20                              # of a reader; a writer needs 0.1 s for each slot
-KEEP = 86_400                           # seconds that the file of a dead process stays
+KEEP = 86_400                           # seconds that the file of a dead process stays ...
+MOST_KEPT = 64                          # ... but not more files than this ...
+SILENT = 60.0                           # ... that nobody has written to for so many seconds
 PATIENCE = 2.0                          # seconds for which a reader waits for the next snapshot
 PAUSE = 0.02                            # seconds between two looks for it
 LONGEST = 100                           # bytes of a name in the name of a file
@@ -140,16 +143,27 @@ def check_folder(path: Path) -> None:
 
 
 def remove_stale(path: Path) -> None:
-    """Remove files of dead processes: those of this path, and those that are old."""
+    """Remove files of dead processes: those of this path, those that are old, and all
+    but the newest of the others."""
+    now, silent = time.time(), []
     for entry in os.scandir(path.parent):
         with suppress(OSError):
-            is_mine = entry.name == path.name or entry.name.startswith(f"{path.name}~")
-            is_old = time.time() - entry.stat(follow_symlinks=False).st_mtime > KEEP
-            if is_mine or is_old:
-                snapshot = read(Path(entry.path))
-                life = Life.UNKNOWN if snapshot is None else life_of(snapshot)
-                if life is Life.DEAD or (life is Life.UNKNOWN and is_old):
-                    os.unlink(entry.path)
+            age = now - entry.stat(follow_symlinks=False).st_mtime
+            if entry.name == path.name or entry.name.startswith(f"{path.name}~") or age > KEEP:
+                remove_dead(entry.path, age)
+            elif age > SILENT:
+                silent.append((age, entry.path))
+    for age, each in sorted(silent)[MOST_KEPT:]:
+        with suppress(OSError):
+            remove_dead(each, age)
+
+
+def remove_dead(path: str, age: float) -> None:
+    """Remove a file if its process is dead, or an old one if that is unknown."""
+    snapshot = read(Path(path))
+    life = Life.UNKNOWN if snapshot is None else life_of(snapshot)
+    if life is Life.DEAD or (life is Life.UNKNOWN and age > KEEP):
+        os.unlink(path)
 
 
 def read(path: Path) -> Snapshot | None:
