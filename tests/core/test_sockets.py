@@ -113,6 +113,14 @@ def test_one_call_takes_at_most_the_slots_and_the_next_takes_the_rest():
         assert pair.receiver.emptied
 
 
+@pytest.mark.parametrize(("size", "taken"), [(10, 50), (20_000, 8), (3_000, 48)])
+def test_one_call_takes_many_small_datagrams_and_few_large_ones(pair, size, taken):
+    """A member whose threads compute has few turns: each must take what waits."""
+    assert pair.send(*[bytes(size)] * 50) == 50
+    assert len(pair.receiver.receive(0)) == taken
+    assert pair.receiver.emptied == (taken == 50)
+
+
 def test_every_socket_gets_its_turn_in_one_call():
     with udp_socket() as first, udp_socket() as second, udp_socket() as source:
         routes = {1: SockAddr(*first.getsockname()), 2: SockAddr(*second.getsockname())}

@@ -49,6 +49,8 @@ cdef enum:
     ERROR_SPACE = 256               # bytes of what the kernel says about one error
     MOST_SLOTS = 1024               # what one recvmmsg() takes (UIO_MAXIOV)
     LARGEST_SLOT = 65536
+    AT_ONCE = 8                     # datagrams that one recvmmsg() takes
+    ENOUGH = 1 << 17                # bytes of one socket, after which nothing more is read
 
 
 cdef struct Intake:                 # only the receiving thread writes it, with or without the GIL
@@ -58,6 +60,7 @@ cdef struct Intake:                 # only the receiving thread writes it, with 
     int *counts                     # datagrams that the last read put into each socket's slots
     mmsghdr *headers
     iovec *places
+    bint emptied                    # the last reads left nothing of what had arrived
     uint64_t errors                 # errors read from sockets since the last call
     unsigned int unchecked          # calls since the last look at the queues of errors
     unsigned int refusals           # addresses in `refused`
@@ -66,15 +69,35 @@ cdef struct Intake:                 # only the receiving thread writes it, with 
 
 
 cdef int read_socket(Intake *intake, unsigned int which) noexcept nogil:
-    """Read one socket without waiting.
+    """Read one socket without waiting, until it is empty, its slots are full, or what
+    came would not stay in the caches until it is used.
 
     Returns the number of datagrams, or -errno if it is not an open socket.
     """
     cdef mmsghdr *first = intake.headers + which * intake.slots
+    cdef unsigned int taken = 0, wanted, nbytes = 0, index
+    cdef int count
+    while taken < intake.slots and nbytes < ENOUGH:
+        wanted = min(<unsigned int>AT_ONCE, intake.slots - taken)
+        count = read_some(intake, which, first + taken, wanted)
+        if count < 0:
+            return count
+        for index in range(taken, taken + <unsigned int>count):
+            nbytes += first[index].msg_len
+        taken += <unsigned int>count
+        if <unsigned int>count < wanted:
+            return <int>taken
+    intake.emptied = False
+    return <int>taken
+
+
+cdef int read_some(Intake *intake, unsigned int which, mmsghdr *first,
+                   unsigned int wanted) noexcept nogil:
+    """Read some datagrams of one socket. Returns as read_socket()."""
     cdef int count, attempts = ERRORS_PER_READ
     while attempts > 0:
         attempts -= 1
-        count = recvmmsg(intake.polls[which].fd, first, intake.slots, MSG_DONTWAIT, NULL)
+        count = recvmmsg(intake.polls[which].fd, first, wanted, MSG_DONTWAIT, NULL)
         if count >= 0:
             return count
         if errno == EAGAIN:
@@ -145,6 +168,7 @@ cdef int read_all(Intake *intake, bint ready_only=False) noexcept nogil:
     Returns the number of all datagrams, or -errno."""
     cdef int total = 0, count
     cdef unsigned int which
+    intake.emptied = True
     for which in range(intake.sockets):
         count = 0
         if not ready_only or intake.polls[which].revents:
@@ -245,10 +269,10 @@ cdef class Receiver:
     Args:
         fds: descriptors of the sockets, 1..1024. They stay the caller's: keep them open
             while `receive` runs, close them afterwards.
-        slots: the most datagrams that one call takes from each socket, 1..1024. More
-            slots are fewer system calls, but their memory leaves the processor's cache
-            before it is read: of 2 .. 64 slots of 64 KiB, 4 and 8 were fastest with
-            60 KB datagrams (16 some 8 percent slower), 16 and more with 100 B ones.
+        slots: the most datagrams that one call takes from each socket, 1..1024. It
+            takes fewer of large ones: some 128 KB. Beyond that their memory leaves the
+            processor's cache before it is read. Of 2 .. 64 at a time, 4 and 8 were
+            fastest with 60 KB (16 some 8 percent slower), 16 and more with 100 B.
         datagram_size: bytes of one slot, 1..65536. A longer datagram is dropped and
             counted in `truncated`.
 
@@ -277,7 +301,7 @@ cdef class Receiver:
     cdef readonly uint64_t errors
     cdef readonly bint emptied      # the last receive() left nothing of what had arrived
 
-    def __cinit__(self, fds, int slots=8, int datagram_size=65536):
+    def __cinit__(self, fds, int slots=64, int datagram_size=65536):
         self.event = -1
         cdef list descriptors = list(fds)
         if not 1 <= len(descriptors) <= 1024:
@@ -408,12 +432,11 @@ cdef class Receiver:
         cdef list datagrams = []
         cdef size_t which, first, slot
         cdef mmsghdr *header
-        self.emptied = True
+        self.emptied = self.intake.emptied
         if count == 0:
             return datagrams
         for which in range(self.intake.sockets):
             first = which * self.intake.slots
-            self.emptied &= <size_t>self.intake.counts[which] < self.intake.slots
             for slot in range(first, first + <size_t>self.intake.counts[which]):
                 header = &self.intake.headers[slot]
                 if header.msg_hdr.msg_flags & MSG_TRUNC:

@@ -64,7 +64,6 @@ IP_MULTICAST_ALL = 49
 # Fragment nothing, and believe no ICMP message about the path's MTU: anybody could send
 # one.
 IP_PMTUDISC_PROBE = 3
-FEW_SLOTS, MANY_SLOTS = 8, 64  # of a receiver: for large datagrams, and for those that fit a frame
 
 
 class UdpTransport(RefCountedTransport):
@@ -130,7 +129,6 @@ class UdpTransport(RefCountedTransport):
         check_range("receive_buffer", receive_buffer, 1 << 16, 1 << 30)
         check_range("send_buffer", send_buffer, 1 << 16, 1 << 30)
         check_range("max_datagram", max_datagram, MIN_DATAGRAM, MAX_DATAGRAM)
-        slots = FEW_SLOTS if self._loopback else MANY_SLOTS
         with ExitStack() as undo:
             self._unicast = undo.enter_context(_socket())
             own_port = _open_unicast(self._unicast, interface, ttl, send_buffer)
@@ -145,7 +143,7 @@ class UdpTransport(RefCountedTransport):
                     drop_own(multicast.fileno(), interface, own_port, bulk, bool(is_bulk))
                 sockets = [self._unicast, *self._multicasts]        # in the order of their reading
                 granted = [size_receive_buffer(each, receive_buffer) for each in sockets]
-                self._receiver = Receiver([each.fileno() for each in sockets], slots)
+                self._receiver = Receiver([each.fileno() for each in sockets])
             undo.pop_all()
         self._spin = spin_time(busy_poll)
         self._sender = Sender(self._unicast.fileno(), self.max_datagram,
