@@ -15,7 +15,7 @@ from channels import new_group
 from ports import free_port
 from socketio.packet import DISCONNECT, Packet
 
-from ringcast import JoinTimeoutError
+from ringcast import ClosedError, JoinTimeoutError
 from ringcast.aio import Channel
 from ringcast.contrib.socketio import RingcastManager
 
@@ -171,6 +171,32 @@ async def test_who_could_not_join_closes_without_an_error():
     with pytest.raises(JoinTimeoutError):
         await manager.connected()
     assert await manager.close() == 0
+
+
+@runs
+async def test_who_closes_while_it_joins_does_not_wait_for_others(caplog):
+    """Its emit was given up; or it waits, as the server does that listens."""
+    server = Server(new_group(), stack="inproc", min_members=2)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(server.manager._publish({}), 0.01)
+    waiting = asyncio.create_task(server.manager._publish({}))
+    listening = asyncio.create_task(anext(server.manager._listen(), None))
+    await asyncio.sleep(0)
+    assert await asyncio.wait_for(server.manager.close(), 10) == 0
+    with pytest.raises(ClosedError, match="closed while it joined"):
+        await waiting
+    assert await listening is None and "tries again" not in caplog.text
+
+
+@runs
+async def test_who_emits_after_close_is_told_and_joins_nothing():
+    manager = RingcastManager(new_group(), write_only=True, stack="inproc", min_members=2,
+                              join_timeout=1)
+    with pytest.raises(JoinTimeoutError):
+        await manager.connected()
+    await manager.close()
+    with pytest.raises(ClosedError, match="make a new one"):
+        await manager.emit("news", 1)
 
 
 @runs

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from socketio.async_pubsub_manager import AsyncPubSubManager
 
-from ringcast import Flag, RingcastError
+from ringcast import ClosedError, Flag, RingcastError
 from ringcast.aio import Channel
 from ringcast.decoding import UNDECODABLE
 from ringcast.logs import log
@@ -42,29 +42,32 @@ class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it ha
         super().__init__(channel=group, write_only=write_only, logger=logger, json=json)
         self._options = options
         self._connecting: asyncio.Task[Channel] | None = None
+        self._latest: Channel                   # that joins, or has joined
         self._is_closed = False
 
     async def connected(self) -> Channel:
         """Return the channel of this process; join the group, if that has not happened,
-        or if the channel has closed by itself."""
+        or if the channel has closed by itself. ClosedError after close()."""
+        if self._is_closed:
+            raise ClosedError("this manager is closed; make a new one")
         connecting, before = self._connecting, joined(self._connecting)
         if connecting is None or (connecting.done() and (
                 before is None or before.fault is not None)):
-            channel = Channel(self.channel, deliver=not self.write_only, **self._options)
-            connecting = self._connecting = asyncio.create_task(channel.connect())
+            self._latest = Channel(self.channel, deliver=not self.write_only, **self._options)
+            connecting = self._connecting = asyncio.create_task(self._latest.connect())
             if before is not None:
                 await before.close(0)
         return await asyncio.shield(connecting)         # others wait for it, too
 
     async def close(self, timeout: float | None = 5.0) -> int:
         """Leave the group. Return how many events somebody has not got; 0 if it never
-        joined."""
+        joined. Whoever waits until it joins gets ClosedError."""
         self._is_closed = True
         if self._connecting is None:
             return 0
-        await asyncio.wait([self._connecting])
-        channel = joined(self._connecting)
-        return 0 if channel is None else await channel.close(timeout)
+        unacked = await self._latest.close(timeout)
+        await asyncio.gather(self._connecting, return_exceptions=True)      # nobody else may ask
+        return unacked
 
     async def _publish(self, data: dict[str, Any]) -> None:
         """Send to all other servers. This one has done its part already."""
@@ -85,7 +88,7 @@ class RingcastManager(AsyncPubSubManager):      # type: ignore[misc]     # it ha
                 fault = channel.fault
             except RingcastError as error:
                 fault = str(error)
-            if fault is None:
+            if fault is None or self._is_closed:
                 return
             log.warning("%s does not hear other servers, and tries again in %g s: %s",
                         self.channel, pause, fault)
