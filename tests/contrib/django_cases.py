@@ -552,6 +552,29 @@ async def test_who_closes_while_it_joins_does_not_wait_for_others():
         await sending
 
 
+@runs
+async def test_a_call_that_comes_while_the_thread_ends_does_not_wait_for_ever():
+    """The loop has cancelled its tasks, and closes: it would run nothing new."""
+    async with site(1) as (layer,):
+        home, ends, go_on = layer._home, threading.Event(), threading.Event()
+        shut_down = home._loop.shutdown_default_executor
+
+        async def shut_down_late():
+            ends.set()
+            go_on.wait(10)
+            await shut_down()
+
+        home._loop.shutdown_default_executor = shut_down_late
+        closing = asyncio.create_task(layer.close())
+        await asyncio.to_thread(ends.wait)
+        calling = asyncio.create_task(home.run(asyncio.sleep(0)))
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(ClosedError):
+            await asyncio.wait_for(calling, 10)
+        await closing
+
+
 def test_a_child_has_none_of_the_messages_of_its_parent():
     """Else a job would be done by each of them."""
     layer = RingcastChannelLayer(f"forks-{next(numbers)}", stack="inproc")

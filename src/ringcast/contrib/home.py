@@ -77,19 +77,18 @@ class Home:
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine in the thread's loop. Raises ClosedError if the channel has
         closed."""
-        assert self._loop is not None
-        try:
+        with self._lock:
+            if self._loop is None:
+                work.close()
+                raise ClosedError("the channel has closed")
             running = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:                    # so has the loop
-            work.close()
-            raise ClosedError("the channel has closed") from None
         return await answer(asyncio.wrap_future(running))
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function in the thread's loop, if a channel is open."""
-        if self._loop is not None:
+        if (loop := self._loop) is not None:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(function, *arguments)
+                loop.call_soon_threadsafe(function, *arguments)
 
     def stop(self) -> None:
         """Close the channel, and wait for the end of the thread."""
@@ -103,7 +102,18 @@ class Home:
         thread.join()
 
     async def _run(self, connecting: Future[Channel]) -> None:
+        """Join, and live. Whoever calls run() after that finds no loop: what a loop is
+        given when it has cancelled its tasks, and closes, never ends."""
         self._loop = loop = asyncio.get_running_loop()
+        try:
+            await self._join_and_live(connecting, loop)
+        finally:
+            with self._lock:
+                if self._loop is loop:          # else another thread has begun
+                    self._loop = None
+
+    async def _join_and_live(self, connecting: Future[Channel],
+                             loop: asyncio.AbstractEventLoop) -> None:
         try:
             joining = loop.create_task(self._open_channel().connect())
             connecting.add_done_callback(lambda _: loop.call_soon_threadsafe(joining.cancel))
