@@ -488,6 +488,17 @@ async def test_a_large_job_of_which_a_part_had_come_to_who_is_gone_is_told(caplo
 
 
 @runs
+async def test_messages_to_groups_that_no_other_process_gets_are_told(caplog):
+    """The others have excluded this process: it had been stopped, for example."""
+    async with site(1) as (layer,):
+        here = layer._site.work._channel.address
+        notes = [encode(Note(kind, "news", message=encode({}))) for kind in ("want", "group")]
+        layer._undelivered(Batch(here, 1, notes, 1, None, 0))
+        await layer._home.run(asyncio.sleep(0))
+    assert caplog.text.count("group news: a message reaches no other process") == 1
+
+
+@runs
 async def test_senders_that_are_cancelled_while_there_is_no_room_lose_no_job():
     """The process of the worker stands still, and has room for a few jobs."""
     async with site(2, max_bytes=4096) as (giver, worker):

@@ -107,13 +107,17 @@ class WorkQueue:
 
     def take_back(self, batch: Batch) -> None:
         """Hold again what a process has not got that is gone. Of a large message it may
-        have got the first part: that is not here any more."""
+        have got the first part: that is not here any more. What was for groups is not
+        sent again, because it might come behind what was sent later."""
         if batch.flags & Flag.INCOMPLETE:
             log.warning("a large message is lost with the process to which a part had come")
             return
         for note in map(decode, reversed(batch.payloads)):      # the first comes first again
             if note.kind == "send" and "!" not in note.name:
                 self._hold(note)
+            elif note.kind == "group":
+                log.warning("group %s: a message reaches no other process: they have excluded this "
+                            "one, which could not be heard", note.name)
 
     def _hold(self, note: Note) -> None:
         """Hold a message again, before all others, for whoever wants it."""
