@@ -149,6 +149,15 @@ def test_what_is_no_discovery_is_refused_with_a_sentence(wrong):
         parse(wrong)
 
 
+def test_an_async_function_is_refused_with_a_sentence():
+    """Its body would never run."""
+    async def find():
+        return ["127.0.0.1:7700"]
+
+    with pytest.raises(TypeError, match="discovery is called on a thread .* cannot be async"):
+        Channel("g", stack="mcast-tcp", discovery=find)
+
+
 @pytest.mark.parametrize("how", ["hosts:a", "hosts:127.0.0.1", "hosts:a:7700,b", "dns:a"])
 def test_over_udp_an_address_without_a_port_is_refused_with_a_sentence(how):
     for stack in ("mcast-udp", "nakack2-udp"):

@@ -28,6 +28,7 @@ from weakref import ref
 
 import msgspec
 
+from ringcast.arguments import callback
 from ringcast.decoding import UNDECODABLE
 from ringcast.errors import ConfigError
 from ringcast.logs import log
@@ -81,10 +82,10 @@ def parse(discovery: Discovery, name: str = "", needs_ports: bool = False) -> Fi
         name: this member's name, which its file in a folder tells.
         needs_ports: True refuses an address without a port.
 
-    Raises ConfigError if it is none of these.
+    Raises ConfigError if it is none of these, and TypeError if the function is async.
     """
     if callable(discovery):
-        return Asked(discovery)
+        return Asked(callback("discovery", discovery, may_yield=True))
     kind, colon, rest = discovery.partition(":") if isinstance(discovery, str) else ("", "", "")
     if discovery == "multicast":
         return Names([])
