@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -599,4 +600,22 @@ def test_a_child_has_none_of_the_messages_of_its_parent():
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
     assert async_to_sync(layer.receive)("jobs") == {"number": 1}
+    async_to_sync(layer.close)()
+
+
+def test_a_child_ends_although_a_thread_of_its_parent_was_in_the_middle_of_a_call():
+    """What the parent would do at its end, the child does, too."""
+    layer = RingcastChannelLayer(f"forks-{next(numbers)}", stack="inproc")
+    async_to_sync(layer.send)("jobs", {"number": 1})
+    home = layer._home
+    with home._lock:
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(10)
+                home.stop()
+                os._exit(7)
+            finally:
+                os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     async_to_sync(layer.close)()

@@ -93,10 +93,10 @@ class Home:
     def stop(self) -> None:
         """Close the channel, and wait for the end of the thread."""
         atexit.unregister(self.stop)
+        if self._thread is None or not self._thread.is_alive():
+            return                  # a forked child has no threads, but a lock that one may hold
         with self._lock:
             connecting, thread, self._channel = self._channel, self._thread, None
-        if thread is None:
-            return
         if connecting is not None and not connecting.cancel() and not connecting.exception():
             self.call_soon(lambda: asyncio.ensure_future(connecting.result().close(PATIENCE)))
         thread.join()
