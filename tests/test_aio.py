@@ -486,6 +486,25 @@ def test_a_task_that_waits_for_room_lets_the_others_make_it(stack):
     run(play())
 
 
+def test_tasks_go_on_in_the_order_in_which_they_began_to_wait():
+    """Else one of them may find no room again and again, as all others do."""
+    async def play():
+        async with joined("A") as (a,):
+            wakeups, has_come, went_on = a._wakeups, [], []
+
+            async def wait(number):
+                await wakeups.wait_for(lambda: bool(has_come), lambda: None)
+                went_on.append(number)
+
+            waiting = [asyncio.create_task(wait(number)) for number in range(100)]
+            await asyncio.sleep(0)
+            has_come.append(True)
+            wakeups.bell.ring()
+            await asyncio.gather(*waiting)
+            assert went_on == list(range(100))
+    run(play())
+
+
 def test_large_messages_of_several_tasks_come_whole(stack):
     async def play():
         async with joined("AB", SENDER, capacity=4) as (a, b):

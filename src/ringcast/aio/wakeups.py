@@ -53,7 +53,8 @@ class Wakeups:
         self.bell = AlarmBell()
         self._state = state
         self._loop: AbstractEventLoop | None = None
-        self._waiting: set[Future[None]] = set()
+        # In the order in which they began to wait, so that each has its turn.
+        self._waiting: dict[Future[None], None] = {}
         for condition in (state.room, state.settled):
             condition.watch(self.bell)
 
@@ -90,7 +91,7 @@ class Wakeups:
         loop = self.attach()
         while True:
             woken, timer = loop.create_future(), None
-            self._waiting.add(woken)
+            self._waiting[woken] = None
             try:
                 self.bell.arm()
                 if ready():
@@ -101,7 +102,7 @@ class Wakeups:
                     timer = loop.call_later(left, partial(wake, woken))
                 await woken
             finally:
-                self._waiting.discard(woken)
+                del self._waiting[woken]
                 if timer is not None:
                     timer.cancel()
 
