@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
 
@@ -562,6 +563,16 @@ async def test_who_closes_while_it_joins_does_not_wait_for_others():
     await layer.close()
     with pytest.raises(ClosedError):
         await sending
+
+
+@runs
+async def test_a_call_is_told_that_another_thread_has_just_closed_the_layer():
+    """It found that this process joins; then the other thread gave that up."""
+    layer = RingcastChannelLayer(f"site-{next(numbers)}", stack="inproc")
+    layer._home._channel = given_up = Future()
+    given_up.cancel()
+    with pytest.raises(ClosedError):
+        await layer.new_channel()
 
 
 @runs

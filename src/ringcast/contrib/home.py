@@ -70,7 +70,7 @@ class Home:
                 self._thread.start()
                 atexit.register(self.stop)
             connecting = self._channel
-        if connecting.done():
+        if connecting.done() and not connecting.cancelled():
             return connecting.result()
         return await answer(asyncio.shield(asyncio.wrap_future(connecting)))
 
