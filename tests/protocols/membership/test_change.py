@@ -11,6 +11,7 @@ from ringcast.protocols.membership.coordinator import MAKER
 from ringcast.protocols.membership.layer import WAIT
 from ringcast.protocols.membership.messages import (
     INSTALL,
+    MAX_STREAMS,
     PREPARE,
     SUSPECTS,
     Install,
@@ -64,6 +65,21 @@ def test_nobody_can_have_more_than_a_window_beyond_what_the_sender_has_reported(
         assert attempt.decide(None, NOT_PRIMARY).seats[0].cut == 5, far
     attempt = reported(change(1, 2), {1: {1: 5, 2: 0}, 2: {1: 5 + WINDOW, 2: 0}})
     assert attempt.decide(None, NOT_PRIMARY).seats[0].cut == 5 + WINDOW
+
+
+def test_departed_senders_that_one_member_makes_up_keep_no_view_from_being_read():
+    """An INSTALL of more than it may have is decoded by nobody."""
+    world = World(5).start(*"ABCDE")
+    assert world.run_until_one(5000) is not None
+    world.run(500)
+    names = world["A"].view.names
+    world[names[2]].paper.has = dict.fromkeys(range(1000, 999 + MAX_STREAMS), 0)
+    for name in names[3:]:
+        world[name].crash()
+    world.run(10_000)
+    assert world.is_one() and {node.layer.num_views for node in world.living()} <= {2, 3}
+    departed = {world[name].address.incarnation for name in names[3:]}
+    assert departed <= world[names[0]].paper.agreed[1].cuts.keys()
 
 
 def test_what_a_coordinator_that_died_has_begun_is_finished_first():

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ringcast.protocols.membership.messages import (
+    MAX_STREAMS,
     Gone,
     Install,
     Prepare,
@@ -170,9 +171,22 @@ class Change:
         if verdict.is_primary:
             roots = merged_roots([*self.roots, *verdict.roots(self.id)])
             quorums = [Quorum(self.id, voters_of(seats), roots, True)]
-        self.install = Install(self.id, seats, gone, quorums)
+        self.install = Install(self.id, seats, self._most_reported(gone), quorums)
         self.pause, self.due = LEAST_PAUSE, 0
         return self.install
+
+    def _most_reported(self, gone: list[Gone]) -> list[Gone]:
+        """Return as many departed senders as an INSTALL may have: of more, those that
+        most members have reported, and of these first those of the coordinator, which
+        reports first. What one member makes up must not make a view that nobody can
+        read."""
+        digests = [report.digest for report in self.reports.values()]
+
+        def rank(each: Gone) -> tuple[int, int]:
+            has = [each.incarnation in digest for digest in digests]
+            return -sum(has), has.index(True)
+
+        return sorted(gone, key=rank)[:MAX_STREAMS] if len(gone) > MAX_STREAMS else gone
 
     def _from(self, view_id: ViewId) -> list[int]:
         """Return the members that come from a view, observers last: so one of these
