@@ -395,16 +395,47 @@ def test_whom_a_member_asked_for_its_first_seqno_is_forgotten_though_no_connecti
 def test_oob_messages_do_not_flood_an_application_that_takes_nothing():
     """Each connection is a window of its own; a hostile member opens one after the
     other."""
-    b, got = End(B, capacity=8), 0
+    b, got = End(B, capacity=8), []
     for conn_id in range(100):
         datagrams = End(A, conn_id=conn_id).tell(B, *[b"%d" % number for number in range(8)],
                                                  flags=Flag.OOB)
         b.stack.receive(datagrams, b.now)
-        b.stack.deliver(10 - got, b.now)
-        got += sum(map(len, b.stack.take().deliveries))
-    assert got <= 10 + 8 + 8
+        b.stack.deliver(10 - sum(map(len, got)), b.now)
+        got += b.stack.take().deliveries
+    assert sum(map(len, got)) <= 10 + 8 + 8
+    for batch in got:
+        b.stack.delivered(batch, b.now)
+    b.hear()
     b.hear()
     assert len(b.got) > 8, "what had to wait comes when there is room"
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_application_has_messages_of_one_connection_of_a_sender_at_a_time(is_closed):
+    """A sender that opens one after the other fills the memory of nobody who is slow
+    with a window for each."""
+    b, got = End(B, capacity=8), []
+    for conn_id in range(1, 100):
+        a = End(A, conn_id=conn_id - 1)
+        b.stack.receive(a.tell(B, *[b"%d" % (conn_id * 8 + each) for each in range(8)]), b.now)
+        b.stack.deliver(1000, b.now)
+        got += b.stack.take().deliveries
+        if is_closed:
+            a.layer.send_closes(a.now)
+            b.stack.receive([datagram for _, datagram in a.stack.take().packets], b.now)
+    assert sum(map(len, got)) == 8
+    others = End(Address("C", 3), members=(A, B, Address("C", 3)))
+    b.view(A, B, others.address)
+    b.hear(*others.tell(B, b"of another"))
+    assert b.got == [b"of another"]
+    for batch in got:
+        assert not b.stack.effects.arrived
+        b.stack.delivered(batch, b.now)
+    assert b.stack.effects.arrived
+    for _ in range(10):
+        b.hear()
+    numbers = list(map(int, b.got[1:]))
+    assert numbers == sorted(set(numbers)) and numbers[-1] == 99 * 8 + 7
 
 
 def test_an_idle_connection_takes_less_than_2_kib_and_a_reaped_one_gives_it_back():

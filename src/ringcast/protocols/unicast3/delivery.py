@@ -9,12 +9,17 @@ A window that was replaced (*leaving*) has an older connection of a sender that 
 newer one now. What is ready there comes before anything of a newer connection, so that
 the messages of one sender stay in order. What is behind a gap there can never come: it
 is given up when the rest is delivered.
+
+And nothing of a newer connection comes before the application has finished what it was
+given of the older one (*former*). Otherwise a sender that begins connection after
+connection would fill the memory of a slow application with a window for each.
 """
 
 from collections.abc import Mapping
 
 from ringcast._core.batch import Batch
 from ringcast.protocols.incoming import EarlyDeliveries
+from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3.acks import Acks
 from ringcast.protocols.unicast3.context import Context
 from ringcast.protocols.unicast3.loopback import Loopback
@@ -34,6 +39,8 @@ class Deliveries:
         self.oob = EarlyDeliveries(context.config.capacity)
         self.ready: dict[int, ReceiverEntry] = {}   # may have something to deliver
         self.leaving: list[ReceiverEntry] = []      # replaced, and not empty yet
+        # Streams of older connections that the application has not finished, by sender.
+        self.former: dict[int, Stream] = {}
 
     def deliver(self, limit: int, now: Instant) -> int:
         """Hand at most `limit` messages in order to the application, besides OOB
@@ -51,26 +58,37 @@ class Deliveries:
         return handed
 
     def _deliver_leaving(self, limit: int, now: Instant) -> int:
-        handed = 0
-        while self.leaving and handed < limit:
-            entry = self.leaving[0]
-            taken = self._take_messages(entry, limit - handed, now)
-            handed += taken
-            if not taken and not entry.has_next:
-                self.give_up(self.leaving.pop(0))
+        handed, held = 0, set[int]()
+        for entry in self.leaving.copy():
+            while handed < limit and entry.peer not in held | self.former.keys():
+                taken = self._take_messages(entry, limit - handed, now)
+                handed += taken
+                if not taken and not entry.has_next:
+                    self.leaving.remove(entry)
+                    self.give_up(entry)
+                    break
+            else:
+                held.add(entry.peer)                    # what is newer waits for it
         return handed
 
     def _deliver_ready(self, limit: int, now: Instant) -> int:
         handed = 0
-        while self.ready and handed < limit and not self.leaving:
-            sender = next(iter(self.ready))
+        senders = [sender for sender in self.ready if not self.is_held(sender)]
+        while senders and handed < limit:
+            sender = senders.pop(0)
             entry = self.ready.pop(sender)
             handed += self._take_messages(entry, limit - handed, now)
             if entry.has_next:
                 self.ready[sender] = entry              # behind the others
+                senders.append(sender)
             if entry.stream.marks.flags or not entry.stream.outstanding:
                 self.acks.note_finished(entry, now)
         return handed
+
+    def is_held(self, sender: int) -> bool:
+        """Return whether messages of an older connection of a sender come first, or are
+        not finished."""
+        return sender in self.former or any(entry.peer == sender for entry in self.leaving)
 
     def _take_messages(self, entry: ReceiverEntry, limit: int, now: Instant) -> int:
         context = self.context
@@ -79,12 +97,16 @@ class Deliveries:
     def finish(self, batch: Batch, now: Instant) -> None:
         """Note that the application has finished a batch: it may be acknowledged, and
         never before."""
-        stream = batch.stream
+        stream, sender = batch.stream, batch.sender.incarnation
         stream.finish(batch)
         if stream is self.loopback.stream:
             self.loopback.free()
             return
-        entry = self.receivers.get(batch.sender.incarnation)
+        former = self.former.get(sender)
+        if former is not None and former is stream and not former.outstanding:
+            del self.former[sender]
+            self.context.effects.arrived = True         # what waited for it
+        entry = self.receivers.get(sender)
         if entry is not None and entry.stream is stream:
             self.acks.note_finished(entry, now)
 
@@ -99,3 +121,10 @@ class Deliveries:
         """Drop the messages of a window that the application was not given."""
         self.context.counters.unicast_gone_undelivered += entry.num_stranded
         entry.ring.close()
+        self.await_finished(entry.stream)
+
+    def await_finished(self, stream: Stream) -> None:
+        """Deliver nothing of a newer connection before the application has finished
+        what it has of this older one."""
+        if stream.outstanding:
+            self.former[stream.sender.incarnation] = stream

@@ -113,7 +113,8 @@ class Receivers(dict[int, ReceiverEntry]):
         if entry is None or entry.conn_id != conn_id:
             entry = self._open_entry(sender, conn_id, low, now)
         entry.on(Event.USED, now)
-        added = entry.stream.add(arrivals, oob.batches, context.view_id, now, not oob.is_flooded)
+        at_once = not (oob.is_flooded or self.deliveries.is_held(sender))
+        added = entry.stream.add(arrivals, oob.batches, context.view_id, now, at_once)
         repeated = arrivals.old + arrivals.inside - added
         context.counters.unicast_duplicates += repeated
         context.counters.unicast_out_of_window += arrivals.beyond
@@ -144,6 +145,8 @@ class Receivers(dict[int, ReceiverEntry]):
         if closed is not None and closed.conn_id == conn_id and closed.stream is not None:
             stream = closed.stream
         else:
+            if closed is not None and closed.stream is not None:
+                self.deliveries.await_finished(closed.stream)
             ring = SeqnoTable(low, capacity=context.config.capacity,
                               max_bytes=context.config.max_bytes)
             stream = Stream(context.layer, context.members[sender], context.local, ring,
