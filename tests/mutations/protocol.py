@@ -1422,7 +1422,7 @@ MUTATIONS = [
              test="tests/protocols/test_parts.py::"
              "test_what_only_members_may_say_goes_in_parts_of_its_own"),
     Mutation("parts may carry what belongs to a view", "Parts._open_packet",
-             "or ( self.stack.kind(header.kind).outside != (packet.kind == PART))", "",
+             " or kind.outside != (packet.kind == PART)", "",
              test="tests/protocols/test_parts.py::"
              "test_what_only_members_may_say_goes_in_parts_of_its_own"),
     Mutation("never make a new key on the clock", "Coordinator._wanted",

@@ -8,6 +8,7 @@ from ringcast._core import wire
 from ringcast.address import EVERYONE, Address
 from ringcast.kinds import takes
 from ringcast.protocols.membership.messages import INSTALL, SUSPECTS
+from ringcast.protocols.multicast.base import DATA
 from ringcast.protocols.parts import (
     HEAD,
     MOST_BYTES,
@@ -17,6 +18,8 @@ from ringcast.protocols.parts import (
     VIEW_PART,
     Parts,
 )
+from ringcast.protocols.unicast3 import control
+from ringcast.protocols.unreliable import UNRELIABLE
 from ringcast.sim.cluster import Cluster
 from ringcast.stack import Layer, Packet, Stack
 
@@ -164,6 +167,21 @@ def test_a_group_whose_tables_are_larger_than_a_frame_meets_and_talks(stack):
     assert all(len(member.views[-1]) == 26 for member in cluster.living())
     assert cluster.owed() is None
     assert sum(member.stack.status().parts.num_joined for member in cluster.living()) > 26
+
+
+@pytest.mark.parametrize("kind", [DATA, control.FIRST, UNRELIABLE])
+def test_messages_do_not_come_in_parts(kind):
+    """Else a datagram with messages could have a megabyte, and 256 of those that come
+    too early are kept."""
+    cluster = Cluster("AB", max_datagram=DATAGRAM).start()
+    cluster.run(500)
+    a, b = cluster["A"], cluster["B"]
+    whole = wire.make_datagram(kind, a.stack.group, b.incarnation, 0, bytes(600))
+    parts = [HEAD.pack(1, index, 2) + whole[index * ROOM:][:ROOM] for index in range(2)]
+    a.turn([wire.make_datagram(VIEW_PART, a.stack.group, b.incarnation, 0, part)
+            for part in parts])
+    status = a.stack.status().parts
+    assert (status.num_bad_parts, status.num_joined) == (1, 0)
 
 
 def test_what_only_members_may_say_goes_in_parts_of_its_own():

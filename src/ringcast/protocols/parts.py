@@ -118,12 +118,16 @@ class Parts(Layer):
 
     def _open_packet(self, data: bytes, packet: Packet) -> Packet | None:
         """Return the packet that the parts make, if it is sound, of this sender, and of
-        a kind that such parts may carry."""
+        a kind that such parts may carry. Messages never come so: what is kept of them
+        is counted in datagrams."""
         header = self.stack.open(data)
         ends = (packet.sender, packet.dest)
         if header is None or (header.sender, header.dest) != ends or (
-                header.kind in (PART, VIEW_PART)) or (
-                self.stack.kind(header.kind).outside != (packet.kind == PART)):
+                header.kind in (PART, VIEW_PART)):
+            self.num_bad += 1
+            return None
+        kind = self.stack.kind(header.kind)
+        if kind.measured != "control" or kind.outside != (packet.kind == PART):
             self.num_bad += 1
             return None
         self.num_joined += 1
