@@ -17,12 +17,15 @@ from ringcast.protocols.membership.messages import (
     LEAVE,
     PREPARE,
     PRESENT,
+    REPORT,
     SEEK,
+    Absent,
     Alive,
     Gone,
     Install,
     Leave,
     Prepare,
+    Report,
     Seat,
     Seek,
 )
@@ -159,6 +162,23 @@ def test_no_member_installs_a_view_that_ends_its_stream_where_it_cannot_end():
     assert node.layer.view_id == before
     world.run(3000)
     assert world.is_one()
+
+
+def test_no_report_makes_somebody_absent_in_the_view_of_its_coordinator():
+    """Senders would keep everything for a member that never was, for up to 31 days."""
+    world = formed()
+    first, other, last = (world[name] for name in world["A"].view.names)
+    last.crash()
+    change = None
+    while change is None or other.address.incarnation not in change.missing():
+        world.run(0.01)
+        change = first.layer.coordinator.change
+    ours = first.layer.install
+    forged = replace(ours, absent=[Absent("Z", 99, 1_000_000)])
+    hear(first, other, REPORT, Report(change.id, ours.id, {other.address.incarnation: 0}, [],
+                                      install=forged))
+    world.run(3000)
+    assert world.is_one() and world.living()[0].view.absent == ()
 
 
 @pytest.mark.parametrize("renamed", ["A", "B"])

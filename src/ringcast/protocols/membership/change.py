@@ -109,8 +109,10 @@ class Change:
         return None
 
     def known(self, ours: Install | None) -> list[Install]:
-        """Return the views that members come from, as far as they were told."""
-        known = [report.install for report in self.reports.values() if report.install]
+        """Return the views that members come from, as far as they were told. What
+        `ours` is like, nobody else need say."""
+        known = [report.install for report in self.reports.values() if report.install and (
+            ours is None or report.install.id != ours.id)]
         return sorted(known + ([ours] if ours else []), key=lambda install: install.id)
 
     def _by_age(self, ours: Install | None) -> list[Seat]:
