@@ -88,6 +88,24 @@ def test_a_leave_of_another_view_takes_nobody_out():
     assert {len(node.views) for node in world.nodes.values()} == {1}
 
 
+@pytest.mark.parametrize("view_id", [HIGH, (1 << 64) - 1])
+def test_a_leave_of_a_view_far_ahead_does_not_end_the_absence_of_a_member(view_id):
+    """It is back, and is waited for when it dies later."""
+    world = World(5).start("A", "B")
+    world.start("C", durable=True)
+    assert world.run_until_one(5000) is not None
+    world.run(500)
+    for name in "AB":
+        hear(world[name], world["C"], LEAVE, Leave(view_id))
+    world.run(100)
+    assert world.run_until_one(5000) is not None
+    world.run(500)
+    world["C"].crash()
+    world.run(5000)
+    assert world["A"].view.names == world["B"].view.names
+    assert world["A"].view.absent == (world["C"].address,)
+
+
 def test_a_member_that_is_not_complete_knows_that_nothing_is_settled():
     world = World(5).start(*"ABC")
     for node in world.nodes.values():

@@ -54,13 +54,15 @@ class Leaving:
 
     def hear(self, sender: int, leave: Leave, now: Instant) -> None:
         """Note that a member is not to be in the next view. If it is out already, say
-        so."""
+        so. The id of a view that we do not know may be made up: if the member is in any
+        later one than we know now, it has not left."""
         layer = self.layer
         came = leave.view_id > 0                        # else it has left before its first view
         last = leave.view_id if came else layer.view_id
         if sender in layer.members:
             if last >= layer.view_id:
-                layer.absentees.hear_leave(sender, last)
+                known = max(layer.view_id, layer.promised)
+                layer.absentees.hear_leave(sender, min(last, known))
             if last == layer.view_id:
                 layer.leavers[sender] = leave.quorums
             if last > layer.view_id or not came:
