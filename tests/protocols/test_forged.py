@@ -2,12 +2,15 @@
 gets everything, once and in order."""
 
 import random
+import struct
 
 import msgspec
 import pytest
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE
+from ringcast.flags import FRAGMENT
+from ringcast.protocols.frag import HEAD
 from ringcast.protocols.multicast import base as multicast, mcast, stable
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.stable import Vote
@@ -187,6 +190,39 @@ def test_one_timestamp_far_ahead_stops_no_answer_to_who_has_lost_its_window(kind
             else control.SendFirstSeqno(entry.conn_id, timestamp))
     forge(group, "B", kind, body, to="A")
     assert_b_hears(group, 20)
+
+
+def open_for(group, name, conn_id, to):
+    """`to` hears that `name` opens a connection with a message that does not end."""
+    part = HEAD.pack(1, 0, 2) + bytes(300)
+    run = struct.pack("<QHHIqH", 1, 1, FRAGMENT, len(part), 0, len(part)) + part
+    group[to].turn([wire.make_datagram(control.FIRST, group[name].stack.group,
+                                       group[name].incarnation, group[to].incarnation,
+                                       conn_id.to_bytes(8, "little") + run)])
+
+
+@pytest.mark.parametrize("step", [2, 1 << 32, (1 << 63) - 1])
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_one_connection_in_anothers_name_stops_no_messages(step, is_idle):
+    group, entry = talking(conn_expiry_timeout=500, conn_close_timeout=500)
+    if is_idle:                                 # A will open another one, with a lower number
+        group.run(2000)
+        assert not group["A"].unicast.senders and not group["B"].unicast.receivers
+    open_for(group, "A", (entry.conn_id + step) % 2**64, to="B")
+    group.run(1000 if is_idle else 0)
+    assert_b_hears(group, 20)
+    group.run(1000)
+    assert_b_hears(group, 20)
+
+
+def test_one_ack_of_a_connection_that_was_never_opened_changes_nothing():
+    group, entry = talking()
+    conn_id = entry.conn_id
+    for _ in range(3):
+        ack = control.Ack(conn_id + 5, 9, entry.last_timestamp_received + 1, 1000)
+        forge(group, "B", control.ACK, ack, to="A")
+        assert_b_hears(group, 5)
+    assert entry.conn_id == conn_id
 
 
 def test_one_refusal_in_anothers_name_closes_no_connection():

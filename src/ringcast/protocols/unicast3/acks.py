@@ -87,6 +87,10 @@ class Acks:
         finished; None if it has no window for the connection."""
         self._send_ack(peer, conn_id, finished, 0, now)
 
+    def tell(self, peer: int, conn_id: ConnId, finished: Seqno, now: Instant) -> None:
+        """Acknowledge again what is finished of a connection that is closed here."""
+        self._send_ack(peer, conn_id, finished, self.compute_credit(now), now)
+
     def _send_ack(self, peer: int, conn_id: ConnId, finished: Seqno | None, credit: int,
                   now: Instant) -> None:
         ack = control.Ack(conn_id, finished, self.timestamps.next(), credit)

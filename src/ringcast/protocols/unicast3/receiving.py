@@ -77,6 +77,17 @@ class Receivers(dict[int, ReceiverEntry]):
                 context.arm_scan(now)
             else:
                 context.counters.unicast_late += 1
+                self._tell_latest(sender, conn_id, now)
+
+    def _tell_latest(self, sender: int, conn_id: ConnId, now: Instant) -> None:
+        """Tell a sender, of which a message of an older connection came, which one is
+        the latest here. If it has not opened that, somebody else has, in its name: it
+        goes on above it."""
+        entry, closed = self.get(sender), self.closed.get(sender)
+        if entry is not None:
+            self.acks.schedule(entry, 0, now)
+        elif closed is not None and closed.conn_id != conn_id:
+            self.acks.tell(sender, closed.conn_id, closed.delivered, now)
 
     def take_early(self, sender: int, now: Instant) -> None:
         """Take what came of this sender before its window or its view."""

@@ -49,6 +49,7 @@ class SenderEntry:
     late: list[tuple[Timestamp, Instant]] = field(default_factory=list)
     was_granted: bool = False           # the receiver has taken messages
     is_doubted: bool = False            # it refused once after that: it must refuse again
+    outbid_by: ConnId | None = None     # a later connection that is not ours: it must be said again
     answered: Instant | None = None     # when a SEND_FIRST_SEQNO was answered last
     backoff: Backoff = field(default_factory=Backoff)
     pace: Pace = field(default_factory=Pace)

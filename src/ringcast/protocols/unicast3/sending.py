@@ -113,6 +113,7 @@ class Senders(dict[int, SenderEntry]):
             return False
         entry = self._find_entry(peer, ack.conn_id)
         if entry is None:
+            self._outbid(peer, ack.conn_id, now)
             if ack.budget == 0:
                 self.send_close(peer, ack.conn_id, now)
             return True
@@ -122,6 +123,7 @@ class Senders(dict[int, SenderEntry]):
             counters.unicast_late += 1
             return True
         counters.unicast_acks_received += 1
+        entry.outbid_by = None
         if ack.seqno is not None:
             entry.window.acknowledged(ack.seqno)
         if ack.budget == 0:
@@ -132,6 +134,18 @@ class Senders(dict[int, SenderEntry]):
             self.unacked.pop(peer, None)
         self.context.effects.writable = True
         return True
+
+    def _outbid(self, peer: int, conn_id: ConnId, now: Instant) -> None:
+        """Go on above a connection that we have not opened, and that the receiver has
+        instead of ours: somebody has opened it in our name. It must say so twice, and
+        nothing of ours between: one datagram in its name begins nothing anew."""
+        entry = self.get(peer)
+        if entry is None or not precedes(entry.conn_id, conn_id):
+            return
+        is_said_again, entry.outbid_by = entry.outbid_by == conn_id, conn_id
+        if is_said_again:
+            self.context.counters.conns_opened += 1
+            entry.begin_anew((conn_id + 1) % MODULUS or 1, now)
 
     def _take_refusal(self, entry: SenderEntry, now: Instant) -> None:
         """Close the connection if its receiver takes no messages. But one datagram in
