@@ -10,7 +10,14 @@ from ringcast._core.batch import Batch
 from ringcast.config import configure
 from ringcast.flags import STATE
 from ringcast.protocols.membership.messages import FAILED, HAS, INSTALL, NEEDS, NO_PART
-from ringcast.protocols.membership.state import StateTransfer, broken, decoder, parts
+from ringcast.protocols.membership.state import (
+    NEED,
+    Need,
+    StateTransfer,
+    broken,
+    decoder,
+    parts,
+)
 from ringcast.protocols.multicast.base import DATA, REPEAT
 from ringcast.sim.network import MS, Network
 
@@ -456,3 +463,14 @@ def test_a_chunk_in_many_parts_is_refused_when_it_is_too_large():
             break
     assert [len(chunk) for chunk in got] == [90_000]
     assert transfer.num_lost == 1 and 190 < part.number < 210
+
+
+def test_however_many_say_need_a_view_is_made_only_so_often(group):
+    """It has the same members; while it is agreed on, nobody is given anything."""
+    a, b = group["A"], group["B"]
+    before = len(a.views)
+    for _ in range(1000):
+        need = b.stack.control(NEED, Need(a.members.view_id), a.incarnation)
+        a.turn([need.data])
+        group.run(1)
+    assert 5 <= len(a.views) - before <= 10
