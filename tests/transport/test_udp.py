@@ -88,7 +88,7 @@ def test_members_on_one_host_hear_each_others_multicast_and_not_their_own(member
 
 def test_what_is_no_bulk_passes_all_bulk_that_waits(member):
     a, b = member(), member(bulk=[1, 2])
-    bulk = [b"RC\2\1%d" % number for number in range(40)]
+    bulk = [b"RC\2\1%d" % number for number in range(100)]
     a.put([(EVERYONE, each) for each in bulk])
     a.put([(EVERYONE, b"RC\2\3control"), (EVERYONE, b"RC\2\2repeat"), (EVERYONE, b"")])
     came = [bytes(each) for each in b.poll(None)]
