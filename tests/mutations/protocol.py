@@ -1421,8 +1421,8 @@ MUTATIONS = [
              "PART if self.stack.kind(packet.kind).outside else VIEW_PART", "PART",
              test="tests/protocols/test_parts.py::"
              "test_what_only_members_may_say_goes_in_parts_of_its_own"),
-    Mutation("parts may carry what belongs to a view", "Parts._open_packet",
-             " or kind.outside != (packet.kind == PART)", "",
+    Mutation("parts may carry what belongs to a view", "Parts._may_carry",
+             "and ( kind.outside == (part == PART))", "",
              test="tests/protocols/test_parts.py::"
              "test_what_only_members_may_say_goes_in_parts_of_its_own"),
     Mutation("never make a new key on the clock", "Coordinator._wanted",

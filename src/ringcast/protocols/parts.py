@@ -118,20 +118,22 @@ class Parts(Layer):
 
     def _open_packet(self, data: bytes, packet: Packet) -> Packet | None:
         """Return the packet that the parts make, if it is sound, of this sender, and of
-        a kind that such parts may carry. Messages never come so: what is kept of them
-        is counted in datagrams."""
+        a kind that such parts may carry."""
         header = self.stack.open(data)
         ends = (packet.sender, packet.dest)
         if header is None or (header.sender, header.dest) != ends or (
-                header.kind in (PART, VIEW_PART)):
-            self.num_bad += 1
-            return None
-        kind = self.stack.kind(header.kind)
-        if kind.measured != "control" or kind.outside != (packet.kind == PART):
+                not self._may_carry(packet.kind, header.kind)):
             self.num_bad += 1
             return None
         self.num_joined += 1
         return Packet(header.kind, header.sender, header.dest, data)
+
+    def _may_carry(self, part: int, number: int) -> bool:
+        """Return whether such parts may carry a datagram of the kind with this number.
+        Messages never come so: what is kept of them is counted in datagrams."""
+        kind = self.stack.kind(number)
+        return number not in (PART, VIEW_PART) and kind.measured == "control" and (
+            kind.outside == (part == PART))
 
     def describe(self, status: Layers) -> None:
         status.parts = PartsStatus(

@@ -58,17 +58,15 @@ class Deliveries:
         return handed
 
     def _deliver_leaving(self, limit: int, now: Instant) -> int:
-        handed, held = 0, set[int]()
-        for entry in self.leaving.copy():
-            while handed < limit and entry.peer not in held | self.former.keys():
+        handed = 0
+        for entry in self.leaving.copy():               # of each sender the older ones first
+            while handed < limit and entry.peer not in self.former:
                 taken = self._take_messages(entry, limit - handed, now)
                 handed += taken
                 if not taken and not entry.has_next:
                     self.leaving.remove(entry)
                     self.give_up(entry)
                     break
-            else:
-                held.add(entry.peer)                    # what is newer waits for it
         return handed
 
     def _deliver_ready(self, limit: int, now: Instant) -> int:
