@@ -2,6 +2,7 @@
 
     python benchmarks/latency.py [--rate N ...] [--by WAY ...] [--receivers N]
                                  [--stack NAME] [--size N] [--rounds N]
+                                 [--computing N] [--switch MILLISECONDS]
 
 Members are processes on loopback. One sends so many messages a second, for a second: it
 sends what is due, then sleeps until the next is. A message holds the time when it was
@@ -9,6 +10,10 @@ passed to send(). A receiver compares that with the time when it has the message
 read one clock. `--by` is how receivers take messages: `iterate` (one at a time),
 `batches` or `callback`. The peer is `pyzmq`: a PUB socket and SUB sockets over TCP,
 without limits of their queues (`pip install pyzmq`).
+
+With `--computing`, each receiver's process has so many threads besides that compute in
+Python all the time. The interpreter lets another thread go on every 5 ms; `--switch`
+sets that time (sys.setswitchinterval).
 
 All are measured in turns. The figures are medians of the rounds, in microseconds: the
 time that half, 99 % and 99.9 % of the messages take at most, the longest, and the CPU
@@ -22,6 +27,7 @@ import itertools
 import secrets
 import socket
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -103,6 +109,20 @@ def measure(pipe: Connection, waits: Waits, work: Callable[[], object]) -> None:
     pipe.recv()                                     # the others may still need something
 
 
+def beside_threads(be: Callable[..., None], computing: int, switch: float,
+                   *arguments: Any) -> None:
+    """Be a member, or a socket, in a process in which so many threads compute. Each is
+    asked to make way after `switch` milliseconds."""
+    def compute() -> None:
+        while True:
+            pass
+
+    sys.setswitchinterval(switch / 1e3)
+    for _ in range(computing):
+        threading.Thread(target=compute, daemon=True).start()
+    be(*arguments)
+
+
 def send(sender: Callable[[bytes], object], rate: int, size: int) -> None:
     """Send for SECONDS at this rate."""
     began, sent, padding = time.monotonic_ns(), 0, bytes(size - 8)
@@ -124,8 +144,9 @@ def once(way: str, rate: int, given: argparse.Namespace) -> list[float]:
     else:
         be, options = be_member, {"group": f"latency-{secrets.token_hex(4)}",
                                   "stack": given.stack, "min_members": given.receivers + 1}
-    (_, sending), *others = run(be, [(number == 0, way, rate, given.size, options)
-                                     for number in range(given.receivers + 1)])
+    (_, sending), *others = run(beside_threads, [
+        (be, given.computing if number else 0, given.switch, number == 0, way, rate, given.size,
+         options) for number in range(given.receivers + 1)])
     waits = [wait for each, _ in others for wait in each]
     per_mille = statistics.quantiles(waits, n=1000)
     count = len(waits) / given.receivers
@@ -142,6 +163,10 @@ def main() -> None:
     parser.add_argument("--stack", default="mcast-udp")
     parser.add_argument("--size", type=int, default=100, help="bytes of a message")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--computing", type=int, default=0,
+                        help="threads that compute beside each receiver")
+    parser.add_argument("--switch", type=float, default=5.0,
+                        help="milliseconds after which a thread makes way for another one")
     given = parser.parse_args()
     if "pyzmq" in given.by and importlib.util.find_spec("zmq") is None:
         raise SystemExit("the peer pyzmq is not installed: run `pip install pyzmq`, or measure "
