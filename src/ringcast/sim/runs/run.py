@@ -462,6 +462,7 @@ class Run:
         for pretender in cluster.pretenders:
             pretender.end()
         late = cluster.network.busy_until() + slowed(JOINING / MS) + 10 * self._interval()
+        self._end_connections()
         self._advance(max(cluster.now + self._settling(), late))
         checkers.begin_silence()
         self._advance(cluster.now + BEATS * nanoseconds(self.config.heartbeat_interval))
@@ -471,15 +472,26 @@ class Run:
                 checkers.violated("quiescence", f"{name} sent {count} heartbeats in {BEATS} "
                                                 "intervals")
 
+    def _end_connections(self) -> None:
+        """Let the connections end that are about to, but not for ever. One that is
+        idle for minutes is left as it is."""
+        cluster, config = self.cluster, self.config
+        end = cluster.now + 4 * nanoseconds(config.conn_close_timeout
+                                            + min(config.conn_expiry_timeout, 1000))
+
+        def is_about_to(member: Member) -> bool:
+            due = member.unicast.deadline()
+            return due is not None and member.clock.when(due) <= end
+
+        while cluster.now < end and any(map(is_about_to, cluster.living())):
+            self._advance(cluster.now + self._interval())
+
     def _settling(self) -> int:
         """Return the time after which only heartbeats are sent. Observers do not
         answer, so LOW is told to them some times more."""
-        config = self.config
         is_observed = any(member.observes for member in self.cluster.living())
         return ((10 + is_observed * REPEATS) * self._interval()
-                + slowed(10 * config.heartbeat_interval)
-                + 4 * nanoseconds(config.conn_close_timeout
-                                  + min(config.conn_expiry_timeout, 1000)))
+                + slowed(10 * self.config.heartbeat_interval))
 
     def _counters(self) -> dict[str, int]:
         """Return how often each thing happened, over all incarnations. A campaign that
