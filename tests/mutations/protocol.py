@@ -664,7 +664,7 @@ MUTATIONS = [
     Mutation("a purge wakes up nobody", "Multicast.free_sent",
              "self.stack.effects.writable = True", "pass", LOSSLESS),
     Mutation("one that begins uses all that it was granted", "Credits.fit_window",
-             "1 if self.is_acked else max(1, len(layer.members) - 1)", "1",
+             "self.smallest if self.is_acked else self.first_part(self.smallest)", "self.smallest",
              test="tests/sim/test_member.py::test_all_may_begin_to_send_at_one_moment"),
     Mutation("a window is larger than its own socket buffer", "Credits.fit_window",
              "layer.budget.sending", "self.smallest",
@@ -674,10 +674,11 @@ MUTATIONS = [
              "context.most_unacked", "context.config.max_bytes",
              test="tests/protocols/multicast/test_mcast.py::"
              + "test_a_member_has_no_more_on_its_way_than_its_own_socket_buffer_holds"),
-    Mutation("in a large group the first ack waits for a scan", "Mcast.report_finished",
-             "is_awaited = window.is_new and self.is_large", "is_awaited = False",
-             test="tests/sim/test_member.py::"
-             + "test_in_a_large_group_the_first_ack_does_not_wait_for_a_scan"),
+    Mutation("the first ack is due when all of the credit is used", "Mcast.report_finished",
+             "self.credits.first_part(self.granted) if window.is_new else self.granted",
+             "self.granted",
+             test="tests/sim/test_member.py::test_in_a_large_group_the_first_ack_waits_only_if_"
+             + "the_first_window_is_not_full"),
     Mutation("who was acknowledged goes on with a small window", "Credits.acknowledged",
              "self.fit_window()", "pass",
              test="tests/sim/test_member.py::"

@@ -42,9 +42,12 @@ class Credits:
         among its senders, and others may begin just now: then use as much as all can at
         once."""
         layer = self.layer
-        sharers = 1 if self.is_acked else max(1, len(layer.members) - 1)
-        limit = min(max(1, self.smallest // sharers), layer.budget.sending)
-        set_window_limit(layer.send_window, limit, layer.config)
+        limit = self.smallest if self.is_acked else self.first_part(self.smallest)
+        set_window_limit(layer.send_window, min(max(1, limit), layer.budget.sending), layer.config)
+
+    def first_part(self, credit: int) -> int:
+        """Return the part of a credit that a sender uses before it is acknowledged."""
+        return credit // max(1, len(self.layer.members) - 1)
 
     def acknowledged(self) -> None:
         """Something of ours was acknowledged by all."""

@@ -275,8 +275,8 @@ class Mcast(Multicast):
                 self.purge()
                 self._arm(now)
         elif self._count_finished(window.stream):
-            is_awaited = window.is_new and self.is_large        # and the next scan is far
-            if is_awaited or window.stream.is_report_due(self.granted):
+            limit = self.credits.first_part(self.granted) if window.is_new else self.granted
+            if window.stream.is_report_due(limit):
                 self._tell_each([window], now)
             self._arm(now)
 
