@@ -227,7 +227,7 @@ def test_who_closes_first_does_not_keep_the_last_ring_from_others():
             await asyncio.sleep(0)
             wakeups, state = a._wakeups, a._channel._state
             a._channel.close()                          # from this thread: no task runs meanwhile
-            assert state.closed and wakeups._waiting
+            assert state.closed and wakeups.lines
             wakeups.detach()
             with pytest.raises(ClosedError):
                 await receiving
@@ -505,6 +505,104 @@ def test_tasks_go_on_in_the_order_in_which_they_began_to_wait():
     run(play())
 
 
+@asynccontextmanager
+async def in_line(count):
+    """Yield a channel's wakeups, a room of which so many tasks wait for a place each,
+    these tasks, and what they do: the numbers of those that look, and of those that
+    go on."""
+    async with joined("A") as (a,):
+        wakeups, room, looked, went_on = a._wakeups, [], [], []
+
+        async def wait(number):
+            await wakeups.wait_for(lambda: looked.append(number) or bool(room), lambda: None, "it")
+            room.pop()
+            went_on.append(number)
+
+        tasks = [asyncio.create_task(wait(number)) for number in range(count)]
+        await asyncio.sleep(0)
+        looked.clear()
+        yield wakeups, room, tasks, looked, went_on
+        for task in tasks:
+            task.cancel()
+
+
+def test_of_those_who_wait_for_room_only_who_may_go_on_and_the_next_are_woken():
+    async def play():
+        async with in_line(100) as (wakeups, room, _, looked, went_on):
+            for begin in (0, 3, 6):
+                room.extend([True] * 3)
+                wakeups.bell.ring()
+                await until(lambda: not room)
+                assert went_on == list(range(begin + 3))
+                await until(lambda begin=begin: looked == [begin, begin + 1, begin + 2, begin + 3])
+                looked.clear()
+    run(play())
+
+
+def test_a_task_that_is_woken_and_cancelled_lets_the_next_one_go_on():
+    async def play():
+        async with in_line(3) as (wakeups, room, tasks, _, went_on):
+            room.append(True)
+            wakeups._answer()                       # the first is woken, and has not run
+            tasks[0].cancel()
+            await until(lambda: not room)
+            assert went_on == [1]
+    run(play())
+
+
+def test_a_call_leaves_no_garbage_that_only_a_collector_finds():
+    async def play():
+        async with joined("A") as (a,):
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(100):
+                    await a.send(b"x", flags=Flag.NO_RELIABILITY)       # it has no fast path
+                assert gc.collect() < 100
+            finally:
+                gc.enable()
+    run(play())
+
+
+def test_sends_that_wait_go_on_in_their_order_while_others_are_cancelled_and_time_out():
+    async def play():
+        async with joined("AB", SENDER, capacity=4, max_undelivered=1) as (a, b):
+            sending = [asyncio.create_task(a.send(b"%d" % number, timeout=0 if number % 5 == 4
+                                                  else None)) for number in range(100)]
+            await asyncio.sleep(0)
+            got = []
+            for number in range(6, 100, 3):
+                got.append((await b.receive()).payload)
+                sending[number].cancel()
+            while not all(task.done() for task in sending):
+                if (message := await b.receive(0.001)) is not None:
+                    got.append(message.payload)
+            sent = [b"%d" % number for number, task in enumerate(sending)
+                    if not task.cancelled() and task.exception() is None]
+            while len(got) < len(sent):
+                got.append((await b.receive()).payload)
+            assert got == sent and await b.receive(0) is None and not a._wakeups.lines
+    run(play())
+
+
+def test_tasks_that_a_closed_loop_forgot_wake_nobody(capfd):
+    async def play():
+        channel = await aio.Channel(new_group(), stack="inproc", min_members=1).connect()
+        waiting = [asyncio.ensure_future(channel.receive()) for _ in range(2)]
+        await asyncio.sleep(0)
+        return channel, waiting
+
+    loop = asyncio.new_event_loop()
+    channel, waiting = loop.run_until_complete(play())
+    loop.close()
+    channel._channel.close()
+    for task in waiting:
+        task._log_destroy_pending = False
+    del channel, waiting, task
+    gc.collect()
+    assert "closed" not in capfd.readouterr().err
+
+
 def test_large_messages_of_several_tasks_come_whole(stack):
     async def play():
         async with joined("AB", SENDER, capacity=4) as (a, b):
@@ -540,7 +638,7 @@ def test_a_batch_wakes_the_loop_once_and_no_call_needs_a_thread():
             b._wakeups.bell.ring = count
             for _ in range(20):
                 receiving = asyncio.create_task(b.receive())
-                await until(lambda: b._wakeups._waiting)
+                await until(lambda: b._wakeups.lines)
                 await a.send_many([b"x"] * 100)
                 await receiving
                 for _ in range(99):

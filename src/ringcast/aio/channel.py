@@ -18,7 +18,7 @@ from ringcast._core.batch import Batch, Message
 from ringcast._core.send_window import AsyncSendPort
 from ringcast.address import Address
 from ringcast.aio.receiving import Batches, Deliveries, Iteration, Messages, Receiving
-from ringcast.aio.wakeups import Wakeups
+from ringcast.aio.wakeups import Place, Wakeups
 from ringcast.channel import Channel as SyncChannel
 from ringcast.channel.channel import described
 from ringcast.channel.closing import to_instant
@@ -286,18 +286,18 @@ class Channel(AsyncSendPort):
     async def _run(self, steps: Steps[Result]) -> Result:
         """Run a call to its end; this task waits where it must."""
         go_on = self._channel._sending.go_on
-        with closing(steps):
+        with Place(self._wakeups) as place, closing(steps):
             try:
                 pause = go_on(steps, None)
                 while True:
-                    pause = go_on(steps, await self._wait(pause))
+                    pause = go_on(steps, await self._wait(pause, place))
             except StopIteration as end:
                 result: Result = end.value
                 return result
 
-    async def _wait(self, pause: Pause) -> bool:
+    async def _wait(self, pause: Pause, place: Place) -> bool:
         try:
-            return await self._wakeups.wait_for(pause.ready, pause.deadline)
+            return await place.wait_for(pause.ready, pause.deadline, pause.line)
         except CancelledError as error:
             error.num_sent = pause.sent                 # type: ignore[attr-defined]
             raise

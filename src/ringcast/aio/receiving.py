@@ -56,7 +56,8 @@ class Receiving:
             if is_last_look or inbox.is_later(last_view) or not is_in_time:
                 return False
             is_in_time = await self._wakeups.wait_for(lambda: inbox.has_news_in(last_view),
-                                                      lambda: to_seconds(by))
+                                                      lambda: to_seconds(by),
+                                                      ("messages", last_view))
 
     async def receive(self, timeout: Instant | None) -> Message | None:
         """Return the next message; None at the end and after `timeout`."""

@@ -4,6 +4,10 @@ The loop watches one descriptor. Whatever changes rings its bell, but only if a 
 waited since the bell was last answered: while all tasks work, nothing costs a system
 call. A task arms the bell *before* it looks, and who changes something rings *after*
 the change. So one of the two sees the other.
+
+Tasks that wait for the same thing stand in a line, and only the first of each line is
+woken. Who leaves a line wakes the next one. So they go on in their order, and room for
+one does not wake thousands in vain.
 """
 
 import asyncio
@@ -12,6 +16,7 @@ from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Self
 
 from ringcast.channel.bell import Bell
 from ringcast.channel.state import State
@@ -53,8 +58,8 @@ class Wakeups:
         self.bell = AlarmBell()
         self._state = state
         self._loop: AbstractEventLoop | None = None
-        # In the order in which they began to wait, so that each has its turn.
-        self._waiting: dict[Future[None], None] = {}
+        # What wakes the tasks of each line, in the order in which they came.
+        self.lines: dict[object, dict[Place, Future[None]]] = {}
         for condition in (state.room, state.settled):
             condition.watch(self.bell)
 
@@ -84,30 +89,14 @@ class Wakeups:
             with suppress(RuntimeError):                # the loop is closed
                 self._loop.call_soon_threadsafe(self.detach)
 
-    async def wait_for(self, ready: Callable[[], bool],
-                       deadline: Callable[[], float | None]) -> bool:
-        """Wait for the condition; return False if it does not hold at `deadline()`, by
-        time.monotonic(); None is never."""
-        loop = self.attach()
-        while True:
-            woken, timer = loop.create_future(), None
-            self._waiting[woken] = None
-            try:
-                self.bell.arm()
-                if ready():
-                    return True
-                if (end := deadline()) is not None:
-                    if (left := end - time.monotonic()) <= 0:
-                        return False
-                    timer = loop.call_later(left, partial(wake, woken))
-                await woken
-            finally:
-                del self._waiting[woken]
-                if timer is not None:
-                    timer.cancel()
+    async def wait_for(self, ready: Callable[[], bool], deadline: Callable[[], float | None],
+                       line: object = None) -> bool:
+        """Wait in a line, and leave it; see Place.wait_for."""
+        with Place(self) as place:
+            return await place.wait_for(ready, deadline, line)
 
     def _answer(self) -> None:
-        """Wake all tasks: each of them looks if it may go on."""
+        """Wake the first task of each line: it looks if it may go on."""
         self.bell.answer()
         self._wake_all()
         if self._state.closing:         # somebody closes it; nobody needs to wait for that
@@ -116,11 +105,66 @@ class Wakeups:
             self.detach()
 
     def _wake_all(self) -> None:
-        for woken in self._waiting:
-            wake(woken)
+        for line in self.lines.values():
+            wake(next(iter(line.values())))
+
+
+class Place:
+    """The place of a task in a line: from when it waits there until it waits in another
+    line, or this context ends. A task that was woken in vain keeps its place.
+
+    Who leaves wakes the next one, also if it was cancelled or its time is over: it may
+    have been woken, and nobody else would hear of it.
+    """
+
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
+        self._line: object = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        lines = self._wakeups.lines
+        line, self._line = self._line, None
+        if line in lines:
+            del lines[line][self]
+            if lines[line]:
+                wake(next(iter(lines[line].values())))
+            else:
+                del lines[line]
+
+    async def wait_for(self, ready: Callable[[], bool], deadline: Callable[[], float | None],
+                       line: object) -> bool:
+        """Wait for the condition; return False if it does not hold at `deadline()`, by
+        time.monotonic(); None is never. `line` names what all who wait there wait for;
+        None if one that goes on takes nothing from others."""
+        loop, bell = self._wakeups.attach(), self._wakeups.bell
+        line = self if line is None else line
+        if line != self._line:
+            self._leave()
+            self._line = line
+        while True:
+            woken, timer = loop.create_future(), None
+            self._wakeups.lines.setdefault(line, {})[self] = woken
+            try:
+                bell.arm()
+                if ready():
+                    return True
+                if (end := deadline()) is not None:
+                    if (left := end - time.monotonic()) <= 0:
+                        return False
+                    timer = loop.call_later(left, partial(wake, woken))
+                await woken
+            finally:
+                if timer is not None:
+                    timer.cancel()
 
 
 def wake(woken: "Future[None]") -> None:
     """Let the task that waits for this go on."""
-    if not woken.done():
+    if not woken.done() and not woken.get_loop().is_closed():
         woken.set_result(None)

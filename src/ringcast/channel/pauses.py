@@ -18,12 +18,14 @@ Result = TypeVar("Result")
 class Pause(NamedTuple):
     """Wait until `ready()`, which may change when `changed` is notified, at most until
     `deadline()`, by time.monotonic(); None is never. `sent` is how many messages of the
-    call were sent before."""
+    call were sent before. Calls with the same `line` wait for what one may take from
+    the other; tasks go on in their order."""
 
     changed: LockFreeCondition
     ready: Callable[[], bool]
     deadline: Callable[[], float | None]
     sent: int = 0
+    line: object = None
 
 
 Steps: TypeAlias = Generator[Pause, bool, Result]

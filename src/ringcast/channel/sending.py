@@ -328,7 +328,7 @@ class Sending:
                 held[:] = map(lock.acquire, (False,))
                 if not held[0]:
                     if not (yield Pause(self._state.room, partial(self._may_try, lock), deadline,
-                                        sent)):
+                                        sent, ("large", dest))):
                         raise _timed_out(f"another large message was still sent after {timeout:g} "
                                          f"s{progress}; give each of them more time", sent)
                     self._state.check_open()
@@ -383,7 +383,7 @@ class Sending:
                 if not state.closing and (result := attempt()) is not None:
                     return result
                 if not (yield Pause(state.room, partial(self._has_room_since, seen), deadline,
-                                    sent)):
+                                    sent, ("room", dest))):
                     raise _timed_out(f"no room in the send window within {timeout:g} s{progress}; "
                                      f"{self._slowest(dest)}", sent)
                 if state.closing:
