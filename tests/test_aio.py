@@ -472,6 +472,31 @@ def test_other_tasks_go_on_while_messages_come_all_the_time():
     run(play())
 
 
+def test_other_tasks_go_on_while_a_task_asks_again_and_again_without_waiting():
+    async def play():
+        async with joined("AB", SENDER, capacity=4, max_undelivered=1) as (a, b):
+            turns = 0
+
+            async def count():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            counting = asyncio.create_task(count())
+            for _ in range(10):
+                assert await b.receive(0) is None
+            assert turns >= 10
+            await a.send_many(numbers(4))
+            before = turns
+            for _ in range(10):
+                with pytest.raises(SendTimeoutError):
+                    await a.send(b"no room", timeout=0)
+            assert turns >= before + 10
+            counting.cancel()
+    run(play())
+
+
 # ----------------------------------------------------------------------- the loop is not blocked
 
 def test_a_task_that_waits_for_room_lets_the_others_make_it(stack):

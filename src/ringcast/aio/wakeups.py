@@ -156,6 +156,7 @@ class Place:
                     return True
                 if (end := deadline()) is not None:
                     if (left := end - time.monotonic()) <= 0:
+                        await asyncio.sleep(0)      # calls with timeout=0 are made in a loop
                         return False
                     timer = loop.call_later(left, partial(wake, woken))
                 await woken
