@@ -1,6 +1,7 @@
 """Several members, one after the other, send one stream; and a member ends with a
 view."""
 
+import sys
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ from processes import wait_for
 
 from ringcast import Address, AnswerTimeoutError, Channel, ClosedError, ConfigError, Succession
 from ringcast.address import TURNS
+from ringcast.channel.callbacks import asked
 
 
 def test_members_of_a_succession_differ_and_have_one_origin():
@@ -87,6 +89,21 @@ def test_a_member_goes_on_if_nobody_can_say_whether_a_view_is_its_last(caplog):
     with Channel(new_group(), name="a", stack="inproc", until=lambda view: 1 / 0) as member:
         member.send(b"it works all the same")
     assert member.fault is None and "until raised ZeroDivisionError" in caplog.text
+
+
+def test_an_exit_in_until_on_a_thread_of_the_channel_is_an_error_as_any_other(caplog):
+    with Channel(new_group(), name="a", stack="inproc", until=lambda view: sys.exit(3)) as member:
+        member.send(b"it works all the same")
+    assert member.fault is None and "until raised RuntimeError('SystemExit(3)')" in caplog.text
+
+
+def test_what_a_signal_handler_raises_while_until_is_asked_comes_to_the_main_thread():
+    def until(view):
+        raise error
+
+    for error in (SystemExit(), KeyboardInterrupt(), ZeroDivisionError()):
+        with pytest.raises(type(error)):
+            asked(until, None)
 
 
 def test_until_may_ask_and_send_and_is_told_that_it_must_not_wait(caplog):

@@ -6,6 +6,7 @@ counted, and the next one follows. A batch is finished when on_message has retur
 it or raised. No callback begins after the end of the channel.
 """
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -133,6 +134,18 @@ class Callbacks:
         not from a callback."""
         log.error("%s: the callbacks' thread failed", self._local, exc_info=error)
         self._fail("the callbacks' thread failed, see the log; open a new channel")
+
+
+def asked(question: Callable[[View], bool], view: View) -> bool:
+    """Return the application's answer in a turn. On a thread of the channel, sys.exit()
+    ends nothing and is an error as any other. In the main thread it is raised: it may
+    be a signal handler's."""
+    try:
+        return question(view)
+    except BaseException as error:
+        if isinstance(error, Exception) or threading.current_thread() is threading.main_thread():
+            raise
+        raise RuntimeError(repr(error)) from error
 
 
 def run_callbacks(callbacks_ref: "ref[Callbacks]", calls: Calls,

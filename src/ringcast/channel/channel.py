@@ -35,7 +35,7 @@ from ringcast._core.send_window import SendPort, SendWindow
 from ringcast.access import open_access
 from ringcast.address import Address, Succession, new_incarnation
 from ringcast.channel.asking import Asking
-from ringcast.channel.callbacks import Callbacks, OnMessage, OnSkipped, OnView
+from ringcast.channel.callbacks import Callbacks, OnMessage, OnSkipped, OnView, asked
 from ringcast.channel.closing import Closing, to_instant, to_seconds
 from ringcast.channel.driver import Driver
 from ringcast.channel.inbox import HANDED_OUT, Inbox, deadline
@@ -234,7 +234,7 @@ class Channel(SendPort):
                 sealed=access is not None,
                 offset=0 if succession is None else succession.seqno,
                 conn_id=secrets.randbits(31),           # nobody can guess it
-                filters=() if until is None else (Until(until),), faults=faults,
+                filters=() if until is None else (Until(partial(asked, until)),), faults=faults,
                 keyring=None if access is None else access.keyring,
                 anchor=time.time_ns() - time.monotonic_ns())
             take_part(self._endpoint, on_message, *of_state)
