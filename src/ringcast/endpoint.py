@@ -215,8 +215,9 @@ class Endpoint:
 
     def slowest(self) -> Address | None:
         """Return the member that keeps the window to everybody from being freed, if it
-        is known: while one is absent, nothing is freed."""
-        if self.view is None:
+        keeps a message and that member is known: while one is absent, nothing is
+        freed."""
+        if self.view is None or not self.multicast.unacked():
             return None
         if self.view.absent:
             return self.view.absent[0]

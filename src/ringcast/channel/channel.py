@@ -628,10 +628,8 @@ class Channel(SendPort):
         """Return the name of a member, here or absent, that has not acknowledged the
         oldest message that the send window to everybody keeps; None if it keeps none,
         or while that member is not known."""
-        if self._multicast.unacked():
-            slowest = self._endpoint.slowest()
-            return slowest.name if slowest is not None else None
-        return None
+        slowest = self._endpoint.slowest()
+        return slowest.name if slowest is not None else None
 
     @property
     def max_payload(self) -> int:

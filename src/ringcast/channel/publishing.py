@@ -119,11 +119,7 @@ class Publishing:
 
     def _snapshot(self, status: Status, now: Instant) -> Snapshot:
         endpoint, view = self._endpoint, self._endpoint.view
-        pid, started, namespace = self._process
-        slowest, peers = None, endpoint.peers(now)
-        if status.multicast.num_unacked:
-            member = endpoint.slowest()
-            slowest = member.name if member is not None else None
+        (pid, started, namespace), slowest = self._process, endpoint.slowest()
         return Snapshot(
             group=self._group, name=endpoint.local.name, incarnation=endpoint.local.incarnation,
             stack=self._stack, version=ringcast.__version__, place=self._place,
@@ -133,9 +129,9 @@ class Publishing:
             capacity=endpoint.config.capacity, max_undelivered=endpoint.max_undelivered,
             state=self._state_name(), fault=self._state.fault,
             view_id=view.id if view is not None else 0,
-            is_primary=bool(status.membership.is_primary), peers=peers,
+            is_primary=bool(status.membership.is_primary), peers=endpoint.peers(now),
             absent=[each.name for each in view.absent] if view is not None else [],
-            slowest=slowest, waiting=[
+            slowest=slowest.name if slowest is not None else None, waiting=[
                 Waiting(dest.name if dest is not None else None, (now - since) / 1e9)
                 for dest, since in list(self._sending.waiting.values())],
             rates=self._rates(status, now), events=list(self._events), status=status)
