@@ -45,11 +45,14 @@ class Departed(ReceiveWindow):
 
     cut: Seqno = 0                      # where it ends
     key: int = 0                        # of it in Flush.departed
-    holder: int = 0                     # who has all of it; 0: nobody has more than we
-    parts: tuple[Part, ...] = ()        # what others have, if the holder may have only a part
+    # Whom we ask for what is missing: a member that has all of it (0: nobody has more
+    # than we); those that have a part each, if that one may have only a part; and its
+    # sender, whenever that is here and keeps it for us since it came back.
+    holder: int = 0
+    parts: tuple[Part, ...] = ()
+    is_kept: bool = False
+    is_held: bool = True                # others may ask us for it
     whole: Seqno | None = None          # the end of the last whole message, once delivered
-    is_held: bool = True                # others may ask for it
-    is_kept: bool = False               # its sender is back, and keeps it for us
     is_skipped: bool = False            # our application was not shown the view with its sender
     # Over a connection: whom we asked last, and up to where; scans without an answer.
     asked: tuple[int, Seqno] = (0, 0)
