@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MOMENT = 0.5            # seconds that Spark's Java has to remove its files
 
-_ended_by: list[int] = []       # the signals that have ended Spark's Java
+_has_ended_java = False
 
 
 @contextmanager
@@ -69,9 +69,10 @@ def started(app_name: str, log_level: str, **options: Any) -> "SparkSession":
 def let_end_java() -> None:
     """Let Ctrl-C end Spark's Java first, so that nothing waits for it. Call this before
     Spark starts and after: Spark sets a handler that asks Java to end its jobs."""
-    def end(number: int, _: object) -> None:
+    def end(*_: object) -> None:
+        global _has_ended_java
         logging.disable()               # Spark's Python logs each call that fails now
-        _ended_by.append(number)
+        _has_ended_java = True
         end_java()
         raise KeyboardInterrupt
 
@@ -90,7 +91,7 @@ def has_ended_java() -> bool:
     """Return whether Ctrl-C has ended Spark's Java. Any error after that is no other:
     Spark's Python calls Java also while the KeyboardInterrupt passes through it, and
     what this call raises takes its place."""
-    return bool(_ended_by)
+    return _has_ended_java
 
 
 def end_java() -> None:
