@@ -17,6 +17,7 @@ from ringcast.journal.manifest import Extent, folder_name, read_digest, read_met
 from ringcast.journal.rows import ROWS, Rows
 from ringcast.journal.segment_log import Logged, look_up
 from ringcast.journal.segments import (
+    SEQNO_MAX,
     Entry,
     Segment,
     identity,
@@ -27,8 +28,6 @@ from ringcast.journal.segments import (
     segment_of,
 )
 from ringcast.paths import local_path
-
-SEQNO_MAX = 2**63 - 1
 
 Span = tuple[int, int | None]   # the first and last seqno of a segment; None for the open one
 

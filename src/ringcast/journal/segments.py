@@ -47,6 +47,7 @@ TIME = pa.timestamp("us", tz="UTC")     # as Spark has times, so that reading co
 STORED = pa.schema([("seqno", pa.int64()), ("view_id", pa.int64()), ("sent_at", TIME),
                     ("delivered_at", TIME), ("flags", pa.int32()), ("payload", pa.binary())])
 
+SEQNO_MAX = 2**63 - 1       # in a column
 _WITHOUT_PAYLOAD = [name for name in STORED.names if name != "payload"]
 
 SEALED_BATCH_ROWS = 65_536

@@ -28,7 +28,7 @@ from ringcast.journal.manifest import (
 )
 from ringcast.journal.merge import journal_paths
 from ringcast.journal.offsets import Offset, digest_of
-from ringcast.journal.reader import SEQNO_MAX
+from ringcast.journal.segments import SEQNO_MAX
 from ringcast.paths import local_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")

@@ -42,6 +42,7 @@ from ringcast.journal.manifest import (
     write_json,
 )
 from ringcast.journal.segments import (
+    SEQNO_MAX,
     TIME,
     Append,
     Segment,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
 
 FLUSH_BYTES = 4 << 20       # of appends that a sender has in memory; from there on they are flushed
 SEGMENT_BYTES = 64 << 20
-SEQNO_MAX = 2**63 - 1       # a bigint column
 FLAGS_MAX = 2**31 - 1       # an int column
 NS_PER_US = 1000
 

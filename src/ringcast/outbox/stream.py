@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringcast import Channel, ClosedError, OutboxError, RingcastError
+from ringcast.journal.segments import SEQNO_MAX
 from ringcast.outbox.owned import OwnedOutbox
 from ringcast.outbox.store import Ledger, Manifest
 from ringcast.outbox.takers import Takers
 
 ROWS_PER_CALL = 4096        # rows that are sent with one call
-SEQNO_MAX = 2**63 - 1       # in a column
 MAX_QUEUED_BATCHES = 4      # batches that wait for the sending thread
 
 
