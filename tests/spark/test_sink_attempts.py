@@ -1,6 +1,7 @@
 """What the sink does with attempts of tasks, without Spark running."""
 
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -49,3 +50,8 @@ def test_a_batch_that_failed_leaves_no_part_of_any_attempt(writer, monkeypatch):
     told, *_ = [attempt(writer, monkeypatch, 0) for _ in range(2)]
     writer.abort([told, None])
     assert os.listdir(writer.outbox.parts) == []
+
+
+def test_a_batch_can_be_aborted_when_its_outbox_is_gone(writer):
+    shutil.rmtree(writer.outbox.parts)
+    writer.abort([])

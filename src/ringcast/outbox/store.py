@@ -208,11 +208,6 @@ class Outbox:
                 raise damaged(path, "it has other columns")
             yield from reader
 
-    def discard(self, parts: Iterable[OutboxPart]) -> None:
-        """Remove those of the parts that no batch names."""
-        if names := {part.name for part in parts}:
-            self._remove_unnamed(names)
-
     def discard_labeled(self, label: str) -> None:
         """Remove the parts and drafts with this label that no batch names."""
         with os_errors_as_outbox_error(self.path):
@@ -269,7 +264,7 @@ class Outbox:
                         pending, ledger = self.pending()
                         number = _number_in(pending, ledger, query, batch)
                         if number is not None:
-                            self.discard(parts)
+                            self._remove_unnamed({part.name for part in parts})
                             return number
                         number = max(pending, default=ledger.finished) + 1
                         with suppress(FileExistsError):

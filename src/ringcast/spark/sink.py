@@ -173,25 +173,18 @@ class _Writer:
         number: int | None = 0
         if replayed:
             number = self.outbox.find(query, batch)
-            self.outbox.discard(parts)
         elif parts:
             number = self.outbox.commit(query, batch, parts)
-        self._discard_others(batch)
+        self.discard_unnamed(batch)
         self._await(lambda: not number or self.outbox.is_finished(number),
                     f"Batch {batch} was not acknowledged by every member",
                     f" The batch stays in the outbox; {advice}")
 
-    def abort_batch(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
-        """Discard the parts of a batch that failed, unless it was committed already.
-        The publisher removes the parts of tasks that end later."""
-        self.outbox.discard(message.part for message in messages
-                            if isinstance(message, Written) and message.part is not None)
-        self._discard_others(batch)
-
-    def _discard_others(self, batch: int) -> None:
-        """Discard the parts of attempts that failed, or that another one of their task
-        has overtaken, lest they fill the outbox. What cannot be removed now, the
-        publisher removes."""
+    def discard_unnamed(self, batch: int) -> None:
+        """Discard the parts of a batch that is not in the outbox, or those of attempts
+        that failed or were overtaken, lest they fill the outbox. The publisher removes
+        what cannot be removed now, and what tasks write that end later, when nobody has
+        written to it for --keep-parts seconds."""
         with suppress(OutboxError):
             self.outbox.discard_labeled(self._label(batch))
 
@@ -237,7 +230,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                           "written again with the same txnVersion it is not sent twice.")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.abort_batch(messages, self.options.version)
+        self.discard_unnamed(self.options.version)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -260,7 +253,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self.commit_batch(messages, batchId, "start the query again, and it is not sent twice.")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.abort_batch(messages, batchId)
+        self.discard_unnamed(batchId)
 
 
 def check_schema(schema: StructType) -> None:
