@@ -79,7 +79,7 @@ def test_a_tail_cut_below_the_digest_is_reported(two_syncs, suffix):
         seqnos(path, A)
 
 
-def test_a_damaged_tail_loses_no_intact_message(tmp_path):
+def test_a_damaged_tail_loses_no_intact_message(tmp_path, caplog):
     """The digest says what was durable: nothing is touched. Without it, all bytes are
     kept under other names."""
     path = tmp_path / "journal"
@@ -98,9 +98,13 @@ def test_a_damaged_tail_loses_no_intact_message(tmp_path):
         open_journal(path)
     assert [data.read_bytes(), index.read_bytes()] == before
     assert seqnos(path, A, 3, 5) == [3, 4, 5]
+    shutil.copytree(path, copy := tmp_path / "copy")    # as docs/spark-journal.md says
     (path / "digest.json").unlink()
     assert_continues_at(path, 1)
-    assert sorted(file.read_bytes() for file in path.glob("A*/*.damaged")) == sorted(before)
+    kept = [*path.glob("A*/*.damaged")]
+    assert sorted(file.read_bytes() for file in kept) == sorted(before)
+    assert all(f"is kept in {file.name}" in caplog.text for file in kept)
+    assert seqnos(copy, A, 3, 5) == [3, 4, 5]
 
 
 def test_without_its_digest_a_journal_has_what_the_segments_hold(tmp_path):

@@ -17,7 +17,8 @@ A journal is a directory:
     <sender>/<first>.idx          its index, which says which of its bytes are durable
     <sender>/<first>-<last>.arrow, .idx       a sealed segment and its index
     <sender>/*.damaged            copies of an open segment and its index that were cut
-                                  while there was no digest; nothing reads them
+                                  while there was no digest; nothing reads them, and
+                                  docs/spark-journal.md says what they are good for
 
 The JSON files are replaced atomically. They have a CRC-32 of their body, so that a
 flipped digit is found: a digest that is wrong by one would lose or invent messages.

@@ -41,6 +41,7 @@ from ringcast.errors import JournalError
 from ringcast.journal import segment_log
 from ringcast.journal.manifest import sync_directory, unreadable
 from ringcast.journal.segment_log import Logged
+from ringcast.logs import log
 
 TIME = pa.timestamp("us", tz="UTC")     # as Spark has times, so that reading converts nothing
 
@@ -382,6 +383,8 @@ def _keep_copy(segment: Segment, *, fsync: bool) -> None:
         with open(path, "rb") as source, open(copy, "xb") as target:
             shutil.copyfileobj(source, target)
             _to_disk(target, fsync)
+        log.warning("%s is cut behind its last intact message; as it was it is kept in %s",
+                    path, copy.name)
     sync_directory(segment.path.parent, fsync=fsync)
 
 
