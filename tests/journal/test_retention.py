@@ -12,6 +12,7 @@ import pytest
 from journals import A, B, C, crash, open_journal, record, seqnos
 from processes import PATIENCE, wait_for
 
+import ringcast.journal.subscriptions
 from ringcast.errors import ConfigError, JournalError
 from ringcast.journal.manifest import Extent
 from ringcast.journal.retention import Retention
@@ -242,6 +243,20 @@ def test_two_writers_of_one_subscription_do_not_disturb_each_other(path, monkeyp
         subscribe(path, "s", {A: 1})
         second.join(PATIENCE)
         assert subscriptions(path)["s"].digest == {A: 2}
+
+
+def test_a_stream_does_not_wait_for_ever_for_one_that_was_stopped_while_it_committed(
+        path, monkeypatch):
+    monkeypatch.setattr(ringcast.journal.subscriptions, "COMMIT_TIMEOUT", 0.0)
+    with filled(path) as journal:
+        subscribe(path, "s", {A: 1})
+        with open(path / "subscriptions" / "lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(JournalError, match="lock is held by another .*kill -CONT"):
+                subscribe(path, "t", {A: 2})
+            Retention(subscriptions=("s",)).enforce(journal)        # a recorder does not wait
+        subscribe(path, "t", {A: 2})
+        assert subscriptions(path)["t"].digest == {A: 2}
 
 
 def test_a_damaged_subscription_is_reported_by_name(path):

@@ -15,6 +15,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from ringcast import AckTimeoutError, ConfigError, MessageTooLargeError, OutboxError
 from ringcast.config import configure
 from ringcast.journal.manifest import write_json
+from ringcast.outbox import store
 from ringcast.outbox.owned import OwnedOutbox
 from ringcast.outbox.store import (
     META,
@@ -101,6 +102,20 @@ def test_a_number_is_given_while_nobody_else_gives_one(outbox, monkeypatch):
     assert len(locks) == 2
     with open(outbox.path / "batches.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_nobody_waits_for_ever_for_a_driver_that_was_stopped_while_it_gave_a_number(
+        outbox, monkeypatch):
+    """The publisher does not wait at all: its members do."""
+    monkeypatch.setattr(store, "NUMBER_TIMEOUT", 0.0)
+    (outbox.parts / "old").touch()
+    with open(outbox.path / "batches.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert outbox.sweep(-1) == 0
+        with pytest.raises(OutboxError, match="batches.lock is held by another .*kill -CONT"):
+            put(outbox, "q", 0, [b"a"])
+    assert not outbox.pending()[0] and not [*outbox.batches.iterdir()]
+    assert put(outbox, "q", 0, [b"a"]) == 1 and outbox.sweep(-1) >= 1
 
 
 @pytest.mark.parametrize("query", ["q", None])

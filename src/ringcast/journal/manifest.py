@@ -25,11 +25,13 @@ flipped digit is found: a digest that is wrong by one would lose or invent messa
 """
 
 import errno
+import fcntl
 import hashlib
 import os
+import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -103,6 +105,19 @@ def write_json(path: Path, body: object, *, fsync: bool) -> None:
             os.fsync(file.fileno())
     os.replace(draft, path)
     sync_directory(path.parent, fsync=fsync)
+
+
+def lock_within(descriptor: int, seconds: float) -> bool:
+    """Take the lock (flock) of a file. Return False if others hold it for so long: a
+    process that was stopped holds its locks until it goes on."""
+    end = time.monotonic() + seconds
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.01)
 
 
 def read_json(path: Path, kind: type[T], *, remedy: str) -> T | None:

@@ -6,7 +6,6 @@ each commit. Before its first commit a stream has committed nothing, and so rete
 removes nothing that waits for it.
 """
 
-import fcntl
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from ringcast.errors import ConfigError, JournalError
 from ringcast.journal.manifest import (
     LOCK,
     SUBSCRIPTIONS,
+    lock_within,
     os_errors_as_journal_error,
     read_json,
     sync_directory,
@@ -30,6 +30,8 @@ from ringcast.journal.merge import journal_paths
 from ringcast.journal.offsets import Offset, digest_of
 from ringcast.journal.segments import SEQNO_MAX
 from ringcast.paths import local_path
+
+COMMIT_TIMEOUT = 60.0       # seconds for the lock, which others hold for a moment
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
@@ -61,7 +63,11 @@ def subscribe(path: Path, name: str, digest: Mapping[str, int]) -> None:
                 folder.mkdir(exist_ok=True)
                 sync_directory(journal, fsync=True)
             with open(folder / LOCK, "ab") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)    # writers share the name of the draft
+                if not lock_within(lock.fileno(), COMMIT_TIMEOUT):
+                    raise JournalError(f"{lock.name} is held by another process that commits, for "
+                                       f"{COMMIT_TIMEOUT:g} s: if that is stopped, let it go on "
+                                       "(kill -CONT), or end it; then commit again.")
+                # Writers share the name of the draft.
                 write_json(folder / f"{subscription_name(name)}.json", found, fsync=True)
 
 

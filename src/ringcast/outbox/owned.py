@@ -1,6 +1,5 @@
 """The outbox of its one publisher: it holds the lock, and writes the ledger."""
 
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -8,7 +7,7 @@ from types import TracebackType
 
 from ringcast import OutboxError, Succession
 from ringcast.config import Config
-from ringcast.journal.manifest import make_directory, sync_directory, write_json
+from ringcast.journal.manifest import lock_within, make_directory, sync_directory, write_json
 from ringcast.logs import log
 from ringcast.outbox.store import (
     BATCHES,
@@ -71,17 +70,11 @@ class OwnedOutbox(Outbox):
 
     def _take_lock(self) -> int:
         fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        deadline = time.monotonic() + LOCK_TIMEOUT
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except OSError as error:
-                if time.monotonic() >= deadline:
-                    os.close(fd)
-                    raise OutboxError(f"{self.path} has a publisher already: stop that one, or "
-                                      "name another directory.") from error
-            time.sleep(LOCK_TIMEOUT / 100)
+        if not lock_within(fd, LOCK_TIMEOUT):
+            os.close(fd)
+            raise OutboxError(f"{self.path} has a publisher already: stop that one, or name "
+                              "another directory.")
+        return fd
 
     def _resume(self, bundle: int, datagram: int) -> Ledger:
         """Return the ledger, a new one or the one that goes on, and write it."""
@@ -134,10 +127,13 @@ class OwnedOutbox(Outbox):
     def sweep(self, older_than: float) -> int:
         """Remove the parts (and drafts) that no batch names and that were not written
         to for this number of seconds. Return how many they were. Folders are not ours,
-        and stay."""
+        and stay. If a batch is given its number just now, remove nothing, and do not
+        wait: its driver may be stopped."""
         before = time.time() - older_than
         # The lock: no batch comes into being meanwhile that names one of them.
-        with os_errors_as_outbox_error(self.path), self._numbering():
+        with os_errors_as_outbox_error(self.path), self._numbering(0) as is_held:
+            if not is_held:
+                return 0
             named = self._named()
             unnamed = [path for place in (self.parts, self.batches) for path in place.iterdir()
                        if (place == self.parts or path.suffix == ".tmp")

@@ -39,13 +39,14 @@ from isal.isal_zlib import crc32
 
 from ringcast.config import MAX_DATAGRAM
 from ringcast.errors import JournalError, OutboxError
-from ringcast.journal.manifest import NO_ROOM, read_json, sync_directory, write_json
+from ringcast.journal.manifest import NO_ROOM, lock_within, read_json, sync_directory, write_json
 from ringcast.paths import local_path
 
 FORMAT = "ringcast-outbox"
 VERSION = 2         # in version 1 all processes of a publisher were one incarnation
 META, LOCK, LEDGER, STATUS = "outbox.json", "lock", "ledger.json", "status.json"
 NUMBERS = "batches.lock"                # the lock under which batches are given theirs
+NUMBER_TIMEOUT = 60.0                   # seconds for it, which others hold for a moment
 PARTS, BATCHES = "parts", "batches"
 APPLICATION = "app "                    # the begin of `query` of an application's batch writes
 
@@ -258,7 +259,12 @@ class Outbox:
         with os_errors_as_outbox_error(self.path):
             write_json(draft, Manifest(query, batch, parts), fsync=True)
             try:
-                with self._numbering():             # OwnedOutbox.sweep removes no part meanwhile
+                # The lock: OwnedOutbox.sweep removes no part meanwhile.
+                with self._numbering(NUMBER_TIMEOUT) as is_held:
+                    if not is_held:
+                        raise OutboxError(f"{self.path / NUMBERS} is held by another writer, for "
+                                          f"{NUMBER_TIMEOUT:g} s: if that is stopped, let it go on "
+                                          "(kill -CONT), or end it; then write again.")
                     self._touch(parts)
                     while True:
                         pending, ledger = self.pending()
@@ -285,17 +291,16 @@ class Outbox:
                               "publisher's --keep-parts") from error
 
     @contextmanager
-    def _numbering(self) -> Iterator[None]:
+    def _numbering(self, seconds: float) -> Iterator[bool]:
         """Hold the lock under which a batch is given a number, and old parts are
-        removed."""
+        removed. Yield False if others hold it for so long."""
         path = self.path / NUMBERS
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except PermissionError:                         # it is another user's
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
+            yield lock_within(fd, seconds)
         finally:
             os.close(fd)
 
