@@ -58,6 +58,20 @@ def test_a_channel_that_is_closed_or_forgotten_has_no_metrics():
     assert list(metrics.COLLECTORS[registry].channels.read()) == []
 
 
+def test_of_two_channels_with_the_same_labels_the_last_that_is_open_has_metrics():
+    """One joins again under its name while the other still closes, for example."""
+    registry, group = CollectorRegistry(), new_group()
+    with Channel(group, name="A", stack="inproc") as first:
+        second = Channel(group, name="A", stack="mcast-udp")
+        for channel in (first, second):
+            metrics.prometheus(channel, registry)
+        first.send(b"x")
+        assert generate_latest(registry).decode().count("ringcast_hr{") == 1
+        assert samples(registry)["ringcast_hr", "A"] == 0
+        second.close()
+        assert samples(registry)["ringcast_hr", "A"] == 1
+
+
 def test_a_channel_that_is_added_does_not_disturb_who_reads():
     """A registry reads in a thread of its own."""
     with (Channel(new_group(), name="A", stack="inproc") as a,

@@ -46,25 +46,29 @@ def check(argument: str, value: object, wanted: Any, words: str) -> None:
 
 
 class Channels:
-    """The channels of which somebody wants metrics. It keeps none of them alive.
+    """The channels of which somebody wants metrics, in the order in which they were
+    added. It keeps none of them alive.
 
-    Threads: who adds has ADDING; any other may read meanwhile, because a set is
+    Threads: who adds has ADDING; any other may read meanwhile, because a tuple is
     replaced and never changed.
     """
 
     def __init__(self) -> None:
-        self._known: frozenset[ref[Channel]] = frozenset()
+        self._known: tuple[ref[Channel], ...] = ()
 
     def add(self, channel: Channel) -> None:
         """Add a channel, and forget those that are gone."""
-        self._known = frozenset(each for each in (*self._known, ref(channel)) if each() is not None)
+        known = dict.fromkeys((*self._known, ref(channel)))
+        self._known = tuple(each for each in known if each() is not None)
 
     def read(self) -> Iterator[tuple[dict[str, str], Status]]:
-        """Yield the labels and the status of each channel that is not closed."""
-        alive = [channel for each in self._known if (channel := each()) is not None]
-        for channel in sorted(alive, key=lambda each: each.address):
-            if not channel._state.closed:
-                yield {"group": channel.group, "member": channel.address.name}, channel.status()
+        """Yield the labels and the status of each channel that is not closed. Of
+        several with the same labels only the last counts: a reader refuses all metrics
+        if one is there twice."""
+        alive = {(channel.group, channel.address.name): channel for each in self._known
+                 if (channel := each()) is not None and not channel._state.closed}
+        for (group, member), channel in sorted(alive.items()):
+            yield {"group": group, "member": member}, channel.status()
 
 
 def values(status: Status) -> Iterator[tuple[str, Number, int]]:
