@@ -1518,6 +1518,7 @@ def test_what_was_put_before_close_still_arrives(member):
     ("port", "7700", "outside 1..65535"),
     ("port_range", 0, "outside 1.."),
     ("port_range", 65_536, "outside 1.."),
+    ("port", 65_535, f"reach beyond port 65535; choose a port up to {65_536 - RANGE}, or"),
     ("max_unsent", 1, "outside 65507.."),
     ("link_timeout", 0, "not a number of seconds"),
     ("handshake_timeout", -1, "not a number of seconds"),

@@ -141,7 +141,10 @@ class TcpTransport(RefCountedTransport):
         check_range("group", group, 0, (1 << 32) - 1)
         check_range("member", member, 1, (1 << 64) - 1)
         check_range("port", port, 1, 65535)
-        check_range("port_range", port_range, 1, 65536 - port)
+        check_range("port_range", port_range, 1, 65535)
+        if port + port_range > 65536:
+            raise ConfigError(f"port={port} and port_range={port_range} reach beyond port 65535; "
+                              f"choose a port up to {65536 - port_range}, or a smaller port_range")
         check_range("max_unsent", max_unsent, MAX_DATAGRAM, 1 << 40)
         for name, size in (("receive_buffer", receive_buffer), ("send_buffer", send_buffer)):
             check_range(name, size, 0, 1 << 30)
