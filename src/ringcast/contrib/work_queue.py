@@ -13,6 +13,7 @@ they need not.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -23,6 +24,7 @@ from ringcast.contrib.mailboxes import Mailboxes
 from ringcast.contrib.notes import Note, decode, encode
 from ringcast.contrib.wants import Wants
 from ringcast.logs import log
+from ringcast.units import counted
 
 
 class WorkQueue:
@@ -112,12 +114,13 @@ class WorkQueue:
         if batch.flags & Flag.INCOMPLETE:
             log.warning("a large message is lost with the process to which a part had come")
             return
-        for note in map(decode, reversed(batch.payloads)):      # the first comes first again
+        notes = [*map(decode, batch.payloads)]
+        for note in reversed(notes):                    # the first comes first again
             if note.kind == "send" and "!" not in note.name:
                 self._hold(note)
-            elif note.kind == "group":
-                log.warning("group %s: a message reaches no other process: they have excluded this "
-                            "one, which could not be heard", note.name)
+        for name, count in Counter(note.name for note in notes if note.kind == "group").items():
+            log.warning("group %s: %s will not reach other processes, which have excluded this "
+                        "one, because it could not be heard", name, counted(count, "message"))
 
     def _hold(self, note: Note) -> None:
         """Hold a message again, before all others, for whoever wants it."""
