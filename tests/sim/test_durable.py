@@ -694,6 +694,19 @@ def test_one_member_that_hears_a_durable_one_leave_is_enough():
     assert "D" not in play[eldest].views[-1].names and play.absent(eldest) == []
 
 
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_durable_member_that_dies_before_anybody_hears_it_leave_is_absent(stack):
+    play = Play(stack)
+    play.cluster.checkers.note_cause()
+    play.cluster.network.discard = lambda source, target, datagram: source == "D"
+    play["D"].leave()
+    play.run(1)
+    assert play["D"].members.leaving.is_said
+    play.cluster.network.discard = None
+    play.die("D")
+    assert play.absent("A") == play.absent("B") == ["D"]
+
+
 def test_a_durable_member_in_whose_name_somebody_says_leave_is_waited_for_later():
     play = Play("mcast-udp")
     a, d = play["A"], play["D"]
