@@ -310,4 +310,5 @@ def test_a_member_of_a_view_without_a_trace_is_named(result, planted):
     (missing,) = [name for name in result[0].untraced if name.startswith("untraced-")]
     assert missing.startswith("untraced-D#") and missing != planted[2].address("D")
     (doubt,) = [each for each in result[0].doubts() if "no trace of untraced-" in each]
+    assert doubt.endswith("or it died before it had written anything, in its first second")
     assert missing in doubt and "in view" in doubt and not result[0].is_complete

@@ -172,7 +172,8 @@ class Audit:
         yield from (f"{path} {why}" for path, why in sorted(self.files.bad.items()))
         yield from (f"the trace of {member} has a hole: {why}"
                     for member, why in sorted(self.incomplete.items()))
-        yield from (f"there is no trace of {member}, which is in {where}"
+        yield from (f"there is no trace of {member}, which is in {where}: its directory was not "
+                    "named, or it died before it had written anything, in its first second"
                     for member, where in sorted(self.untraced.items()))
         if self.unproven:
             yield (f"{len(self.unproven)} possible violations may be due to holes in traces; the "
