@@ -71,6 +71,9 @@ class Paper(Layer):
     def may_end_at(self, cut):
         return True
 
+    def has_told(self, sender, seqno):
+        return self.frozen.get(sender, -1) >= seqno
+
     def agree(self, agreed):
         self.agreed.append(agreed)
         self.frozen = None

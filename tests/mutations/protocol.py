@@ -851,7 +851,7 @@ MUTATIONS = [
              "incarnation: Number", "incarnation: int",
              test=HOSTILE + "test_nothing_that_is_said_of_the_group_has_a_negative_number"),
     Mutation("a member that has promised a view waits for it for ever", "Membership._remind",
-             "if self._is_kept_waiting(now):", "if False:",
+             "self._is_kept_waiting(now) or", "",
              test=CHANGE
              + "test_members_that_have_promised_a_view_that_never_comes_get_another_one"),
     Mutation("LEAVE is said once", "Membership._remind",
@@ -1415,6 +1415,17 @@ MUTATIONS = [
     Mutation("a joiner installs a view in which it has another name", "Membership._install",
              "| {self.local.incarnation: self.local.name}", "",
              test=HOSTILE + "test_no_joiner_installs_a_view_in_which_it_has_another_name"),
+    Mutation("say nothing when a view says that we have what we have not", "Membership._remind",
+             "or (self.is_misquoted and not self.settling.is_settled)", "",
+             test=FORGED + "test_one_report_of_more_than_there_is_ends_no_deliveries"
+                           "[mcast-udp-A-1]"),
+    Mutation("our own stream may end beyond what was sent", "Install.held_by", "own + held", "held",
+             test=FORGED + "test_one_report_of_more_than_there_is_ends_no_deliveries"
+                           "[mcast-udp-C-1]"),
+    Mutation("free for a cut whatever it is", "Flush._depart", "(last - stream.ring.capacity)",
+             "(cut - stream.ring.capacity)",
+             test=FORGED + "test_one_report_of_more_than_there_is_ends_no_deliveries"
+                           "[mcast-udp-A-1099511627776]"),
     Mutation("what belongs to a view opens without one", "SealCore.open_one",
              "not tag and kind_of(opened) not in self.outside", "False",
              test=KEYS + "test_without_a_view_only_what_needs_none_opens"),

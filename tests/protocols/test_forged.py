@@ -11,6 +11,8 @@ from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.flags import FRAGMENT
 from ringcast.protocols.frag import HEAD
+from ringcast.protocols.membership import Membership
+from ringcast.protocols.membership.messages import REPORT
 from ringcast.protocols.multicast import base as multicast, mcast, stable
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.stable import Vote
@@ -378,3 +380,43 @@ def test_one_vote_far_ahead_of_its_own_stream_blocks_nobody(far):
     group["B"].send(*numbered(70, 100))
     heal(group)
     assert len(group["C"].consumer.got[group["B"].address]) == 64 + 5 + 31
+
+
+# ----------------------------------------------------------------------- reports, where a view ends
+
+def decide_with(group, reporter, sender, more):
+    """A dies. Have its successor B hear, in the name of the last who reports, that this
+    one has `more` messages of `sender` than B."""
+    layer, left = group["B"].stack.layer(Membership), group["A"].incarnation
+    group["A"].crash()
+    group.network.discard = lambda source, target, datagram: source == reporter and (
+        wire.open_datagram(datagram, group["B"].stack.group).kind == REPORT)
+    change = layer.coordinator.change
+    while left in change.members or change.missing() != {group[reporter].incarnation}:
+        group.run(0.1)
+        change = layer.coordinator.change
+    report = change.reports[group["B"].incarnation]
+    digest = dict(report.digest)
+    digest[group[sender].incarnation] += more
+    forge(group, reporter, REPORT, msgspec.structs.replace(report, digest=digest), to="B")
+    assert change.install is not None
+    group.network.discard = None
+
+
+@pytest.mark.parametrize("sender, more", [("A", 1), ("A", 100), ("A", 1 << 40), ("C", 1)])
+@pytest.mark.parametrize("stack", STACKS)
+def test_one_report_of_more_than_there_is_ends_no_deliveries(stack, sender, more):
+    """Nobody can get it. And what A has sent, C still gets from the others."""
+    group = group_of(stack, "BCDA")
+    group["A"].send(*numbered(1, 5))
+    group["C"].send(*numbered(1, 5))
+    group.settle()
+    unheard(group, "A", "C")
+    group["A"].send(*numbered(6, 20))
+    group.run(2)
+    decide_with(group, "D", sender, more)
+    group["B"].send(b"afterwards")
+    heal(group)
+    for name in "BCD":
+        assert group[name].consumer.got[group["A"].address] == numbered(1, 20), name
+        assert group[name].consumer.got[group["B"].address] == [b"afterwards"], name

@@ -122,6 +122,7 @@ class Membership(Layer):
         self.promised_at: Instant = 0                   # ... and when
         self.given_up = 0                               # the highest that we had promised before
         self.leavers: dict[int, list[Quorum]] = {}      # who says LEAVE, and what it knew
+        self.is_misquoted = False           # our view says that we have what we have not told
         self.missed: Seqno | None = None    # nobody delivers what we sent in this view behind it
         self.failed: Seqno | None = None    # up to where our application was told so
         self.is_open = False                            # it was started, and has not left
@@ -450,6 +451,8 @@ class Membership(Layer):
             return                                      # a member of our view is with us or gone
         if not self.multicast.may_end_at(mine.cut) or not self.rekeying.fits(install):
             return
+        self.is_misquoted = any(not self.multicast.has_told(sender, last)
+                                for sender, last in install.held_by(self.local.incarnation))
         agreed = agreed_for(self.local.incarnation, install, before)
         former, self.install = self.members, install
         self.members = {seat.incarnation: seat for seat in install.seats}
@@ -533,13 +536,14 @@ class Membership(Layer):
 
     def _remind(self, now: Instant) -> None:
         """Repeat that we leave, and that we have the view. If we have promised a view
-        that does not come, ask for another one: until then we deliver little."""
+        that does not come, or somebody has reported in our name, ask for another one:
+        until then we deliver little."""
         coordinator = self.acting(self.detection.gone(now))
         if self.is_leaving:
             self.leaving.say(now)
         if self.settling.is_waiting:
             self.settling.answer(coordinator, now)
-        if self._is_kept_waiting(now):
+        if self._is_kept_waiting(now) or (self.is_misquoted and not self.settling.is_settled):
             refusal = Refuse(self.view_id, self.promised)
             if coordinator == self.local.incarnation:
                 self.coordinator.take_refusal(coordinator, refusal, now)

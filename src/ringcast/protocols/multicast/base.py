@@ -429,6 +429,11 @@ class Multicast(Rules):
         """Return whether the members can have agreed on this cut of our stream."""
         return self.flushing.may_end_at(cut)
 
+    def has_told(self, sender: int, seqno: Seqno) -> bool:
+        """Return whether this member has reported a stream up to this seqno; its own,
+        whether it has sent it."""
+        return self.flushing.has_told(sender, seqno)
+
     def agree(self, agreed: Agreed) -> None:
         """Note what the members agreed on for the view that comes next."""
         self.flushing.agreed = agreed

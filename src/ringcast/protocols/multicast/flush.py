@@ -165,6 +165,14 @@ class Flush:
         most = (window.sent - reported) % MODULUS + window.ring.capacity
         return (cut - reported) % MODULUS <= most
 
+    def has_told(self, sender: int, seqno: Seqno) -> bool:
+        """Return whether we have reported a stream up to this seqno; our own, whether
+        we have sent it."""
+        told = (self.reported or {}).get(sender)
+        if sender == self.layer.local.incarnation:
+            told = self.layer.send_window.sent
+        return told is not None and not precedes(told, seqno)
+
     def bound_purge(self, seqno: Seqno) -> Seqno:
         """Return up to where our own messages may be purged, of those up to `seqno`."""
         if self.keeping.is_on:
@@ -294,7 +302,9 @@ class Flush:
                 stream.retire()
                 return
             self._set_aside(sender)
-        stream.release(earlier((cut - stream.ring.capacity) % MODULUS, stream.finished))
+        # The sender has waited for us; so a cut that is further away is not true.
+        last = earlier(cut, (window.come_up_to + self.layer.config.capacity) % MODULUS)
+        stream.release(earlier((last - stream.ring.capacity) % MODULUS, stream.finished))
         self._make_room(stream.ring)
         stream.ring.announce(cut)
         self.departed[sender] = Departed(stream, Gaps(stream.ring.hr), cut=cut, key=sender)
