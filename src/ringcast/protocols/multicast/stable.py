@@ -343,7 +343,7 @@ class Stable(Layer):
         if vote.grant < 0 or not makes_sense(vote.digest):
             return False
         if vote.view_id > self.view_id:
-            self._keep(sender, vote)
+            self.early.remember(sender, vote)   # it is said again only with a backoff
         elif vote.view_id == self.view_id:
             self._accept(sender, vote, now)
         return True
@@ -356,12 +356,6 @@ class Stable(Layer):
             vote.digest = {sender: digest[sender] for sender in self.members if sender in digest}
             if self._is_believed(member, vote):
                 self._count(member, vote, now)
-
-    def _keep(self, member: int, vote: Vote) -> None:
-        """Keep the vote of a view that is not here yet: its member votes again only
-        with a backoff."""
-        before = self.early.get(member, vote)
-        self.early.remember(member, vote if vote.view_id >= before.view_id else before)
 
     def _count_early_votes(self, now: Instant) -> None:
         """Count the early votes of the view that has just come, and forget older
