@@ -1415,6 +1415,9 @@ MUTATIONS = [
     Mutation("a joiner installs a view in which it has another name", "Membership._install",
              "| {self.local.incarnation: self.local.name}", "",
              test=HOSTILE + "test_no_joiner_installs_a_view_in_which_it_has_another_name"),
+    Mutation("answer each PREPARE of a stranger", "Membership.take_prepare",
+             "not self.strangers.take(now)", "False",
+             test=HOSTILE + "test_however_many_strangers_prepare_they_are_answered_only_so_often"),
     Mutation("say nothing when a view says that we have what we have not", "Membership._remind",
              "or (self.is_misquoted and not self.settling.is_settled)", "",
              test=FORGED + "test_one_report_of_more_than_there_is_ends_no_deliveries"

@@ -10,6 +10,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.protocols.membership import Membership, sense
 from ringcast.protocols.membership.asking import Asking
 from ringcast.protocols.membership.ends import Ends
+from ringcast.protocols.membership.layer import STRANGERS
 from ringcast.protocols.membership.meeting import TAKEN
 from ringcast.protocols.membership.messages import (
     ALIVE,
@@ -17,6 +18,7 @@ from ringcast.protocols.membership.messages import (
     LEAVE,
     PREPARE,
     PRESENT,
+    REFUSE,
     REPORT,
     SEEK,
     Absent,
@@ -164,6 +166,24 @@ def test_however_many_seek_with_the_name_of_a_member_it_is_said_only_so_often():
     hear(world["A"], 7, SEEK, Seek("A", "elsewhere", world["A"].layer.meeting.terms, 1))
     world.run(1)
     assert said[before:] == ["A"]
+
+
+@pytest.mark.parametrize("is_joining", [False, True])
+def test_however_many_strangers_prepare_they_are_answered_only_so_often(is_joining):
+    """Each answer goes where the stranger says that it is, and is larger."""
+    world, answers = formed("AB"), []
+    if is_joining:
+        world.start("C")
+        world.run(0.01)
+    node = world["C" if is_joining else "A"]
+    world.tap = lambda node, datagram: answers.append(datagram[3]) if datagram[3] in (
+        REPORT, REFUSE) else None
+    before = node.layer.view_id
+    for number in range(1000):
+        seats = [Seat("Z", 77, "victim", 0), node.layer.seat()]
+        hear(node, 77, PREPARE, Prepare((number + 9 << sense.COUNTER) + before, seats))
+        world.run(0.1)
+    assert STRANGERS <= len(answers) <= STRANGERS + 100 / 10 + 9
 
 
 def test_no_member_installs_a_view_that_ends_its_stream_where_it_cannot_end():

@@ -45,7 +45,9 @@ from ringcast.address import EVERYONE, Address
 from ringcast.config import Config, nanoseconds
 from ringcast.errors import ConfigError
 from ringcast.kinds import takes
+from ringcast.protocols.allowance import Allowance
 from ringcast.protocols.membership.absent import Absentees
+from ringcast.protocols.membership.change import LEAST_PAUSE
 from ringcast.protocols.membership.coordinator import MAKER, Coordinator
 from ringcast.protocols.membership.detection import Detection
 from ringcast.protocols.membership.leaving import Leaving
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
     from ringcast.protocols.security.keyring import Keyring
 
 WAIT = nanoseconds(500.0)               # for the view that was promised
+STRANGERS = 64                          # PREPAREs of others than members that are answered at once
 
 
 class Membership(Layer):
@@ -131,6 +134,7 @@ class Membership(Layer):
         self.next_step: Instant | None = None           # to repeat what was not answered
         self.asked = Seldom(self.interval // 2)         # ASK
         self.answered = Seldom(self.interval // 4)      # our view, to who asks
+        self.strangers = Allowance(STRANGERS, LEAST_PAUSE)      # answers to their PREPAREs
         self.num_views = self.num_bad = 0
 
     # ---------------------------------------------------------------------------------------- state
@@ -356,6 +360,8 @@ class Membership(Layer):
         if self.install and seat.before != self.view_id and sender not in self.members:
             self.meeting.present(now)                   # it does not know that we are in a group
             return
+        if sender not in (mine, *self.members) and not self.strangers.take(now):
+            return                                      # our answer may go to somebody else
         self.update_routes(prepare.seats)
         is_taken = self.coordinator.is_taken(sender, now)
         is_void = self.install is None and now - self.promised_at >= WAIT
