@@ -1415,6 +1415,10 @@ MUTATIONS = [
     Mutation("a joiner installs a view in which it has another name", "Membership._install",
              "| {self.local.incarnation: self.local.name}", "",
              test=HOSTILE + "test_no_joiner_installs_a_view_in_which_it_has_another_name"),
+    Mutation("look at all ranges of a flood of requests", "Ration.allows",
+             "return before < MAX_RANGES", "return True",
+             test=FORGED + "test_of_a_flood_of_requests_only_so_many_ranges_are_looked_at_"
+                           "in_a_turn[mcast-udp]"),
     Mutation("answer each PREPARE of a stranger", "Membership.take_prepare",
              "not self.strangers.take(now)", "False",
              test=HOSTILE + "test_however_many_strangers_prepare_they_are_answered_only_so_often"),

@@ -13,9 +13,10 @@ from ringcast.flags import FRAGMENT
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.membership import Membership
 from ringcast.protocols.membership.messages import REPORT
-from ringcast.protocols.multicast import base as multicast, mcast, stable
+from ringcast.protocols.multicast import base as multicast, fetching, mcast, stable
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.stable import Vote
+from ringcast.protocols.retransmission import MAX_RANGES
 from ringcast.protocols.seqnos import MODULUS, united, without
 from ringcast.protocols.unicast3 import control
 from ringcast.sim.cluster import Cluster
@@ -262,6 +263,57 @@ def test_a_refusal_behind_a_timestamp_far_ahead_is_heard_at_last():
 
 
 # ----------------------------------------------------------------------------- requests for repeats
+
+def flood(group, name, kind, bodies, to="A"):
+    """`to` gets all this in one turn."""
+    stack = group[to].stack
+    group[to].turn([wire.make_datagram(kind, stack.group, group[name].incarnation, EVERYONE,
+                                       msgspec.msgpack.encode(body)) for body in bodies])
+
+
+# Of 8,192 messages each fourth: as many ranges as one request may have.
+SCATTERED = [[(seqno, seqno) for seqno in range(start, 8193, 4)] for start in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("stack", STACKS[:3])
+def test_of_a_flood_of_requests_only_so_many_ranges_are_looked_at_in_a_turn(stack):
+    group = group_of(stack, capacity=8192)
+    unheard(group, "A", "C")
+    group["A"].send(*numbered(1, 8192))
+    group.run(1)
+    before = repeated(group)
+    flood(group, "C", multicast.XMIT_REQ, [multicast.XmitReq(ranges) for ranges in SCATTERED])
+    assert repeated(group) == before + MAX_RANGES
+    group.run(0.1)
+    flood(group, "C", multicast.XMIT_REQ, [multicast.XmitReq(SCATTERED[1])])
+    assert repeated(group) == before + 2 * MAX_RANGES
+    heal(group)
+    assert_all_have(group, "A", numbered(1, 8192))
+
+
+def test_of_a_flood_of_fetches_only_so_many_ranges_are_looked_at_in_a_turn():
+    group = group_of(capacity=8192)
+    unheard(group, "A", "C")
+    group["A"].send(*numbered(1, 8192))
+    group.run(1)
+    counters, origin = group["A"].multicast.counters, group["A"].incarnation
+    flood(group, "C", fetching.FETCH, [fetching.Fetch(origin, ranges) for ranges in SCATTERED])
+    assert counters.held_sent == MAX_RANGES
+    heal(group)
+
+
+def test_of_a_flood_of_requests_of_a_connection_only_so_many_ranges_are_looked_at_in_a_turn():
+    group = group_of(names="AB", capacity=8192)
+    unheard(group, "A", "B")
+    group["A"].send_unicast("B", 8192, 8)
+    group.run(1)
+    unicast = group["A"].unicast
+    entry, counters = unicast.senders[group["B"].incarnation], unicast.counters
+    before, timestamp = counters.unicast_xmit_rsps_sent, entry.last_timestamp_received or 0
+    flood(group, "B", control.XMIT_REQ, [control.XmitReq(entry.conn_id, ranges, timestamp)
+                                         for ranges in SCATTERED])
+    assert counters.unicast_xmit_rsps_sent == before + MAX_RANGES
+    heal(group)
 
 def request(group, name, first, last, to="A"):
     forge(group, name, multicast.XMIT_REQ, multicast.XmitReq([(first, last)] * 100), to=to)

@@ -417,6 +417,26 @@ class Pace:
         self.budget = min(self.budget, most)
 
 
+class Ration:
+    """How many ranges of each member are looked at in one turn: about as many as a scan
+    asks for. The rest counts as lost, so a flood of requests keeps nobody from its
+    turns."""
+
+    __slots__ = ("num_ranges", "turn")
+
+    def __init__(self) -> None:
+        self.turn: Instant | None = None
+        self.num_ranges: dict[int, int] = {}        # in this turn, by member
+
+    def allows(self, member: int, ranges: list[Range], now: Instant) -> bool:
+        """Note that a member asks for these, and return whether to look at them."""
+        if now != self.turn:
+            self.turn, self.num_ranges = now, {}
+        before = self.num_ranges.get(member, 0)
+        self.num_ranges[member] = before + len(ranges)
+        return before < MAX_RANGES
+
+
 class Requests(dict[int, list[Range]]):
     """Holds what members have asked for in this turn, and lately: in this interval and
     in the one before.
