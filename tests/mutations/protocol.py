@@ -1415,6 +1415,14 @@ MUTATIONS = [
     Mutation("a joiner installs a view in which it has another name", "Membership._install",
              "| {self.local.incarnation: self.local.name}", "",
              test=HOSTILE + "test_no_joiner_installs_a_view_in_which_it_has_another_name"),
+    Mutation("keep the window of a connection that is given up", "Closed.give_up",
+             "if stream is not None", "if False",
+             test=UNICAST + "test_lives_that_come_and_go_leave_a_slow_application_no_window_"
+                            "of_each[0-False-0]"),
+    Mutation("keep the parts of a connection that is given up", "Deliveries.give_up",
+             "entry.stream.retire()", "entry.ring.close()",
+             test=UNICAST + "test_lives_that_come_and_go_leave_a_slow_application_no_window_"
+                            "of_each[8-True-0]"),
     Mutation("look at all ranges of a flood of requests", "Ration.allows",
              "return before < MAX_RANGES", "return True",
              test=FORGED + "test_of_a_flood_of_requests_only_so_many_ranges_are_looked_at_"

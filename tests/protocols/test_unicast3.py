@@ -18,7 +18,12 @@ from ringcast.protocols.budget import Budget
 from ringcast.protocols.frag import cut
 from ringcast.protocols.unicast3 import Unicast3, control
 from ringcast.protocols.unicast3.context import Context
-from ringcast.protocols.unicast3.memory import MOST_EARLY, MOST_EARLY_OF_ALL, MOST_WINDOWS
+from ringcast.protocols.unicast3.memory import (
+    MOST_EARLY,
+    MOST_EARLY_OF_ALL,
+    MOST_WINDOWS,
+    Closed,
+)
 from ringcast.protocols.unicast3.receiving import MOST_GONE
 from ringcast.protocols.unicast3.states import TABLE, Act, Event, State
 from ringcast.protocols.unicast3.sync import Counter
@@ -332,6 +337,35 @@ def test_incarnations_that_come_and_go_do_not_fill_the_memory_of_a_slow_applicat
     b.view(ends[0].address, B)
     b.hear(*said[0])
     assert b"100" in b.got, "what was given up is not acknowledged, and comes again"
+
+
+@pytest.mark.parametrize("most", [0, 1024])
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("flags", [0, FRAGMENT])
+def test_lives_that_come_and_go_leave_a_slow_application_no_window_of_each(most, is_closed, flags):
+    """It has one message of each, which it does not finish. The rest is not kept with
+    that."""
+    b, got = End(B, capacity=16, max_bytes=16_000, max_closed_connections=most), []
+    for number in range(100, 300):
+        end = End(Address("A", number), members=(Address("A", number), B))
+        b.view(end.address, B)
+        said = end.tell(B, b"one") + end.tell(B, *cut(bytes(10_000), 1, 1000)[:-1], flags=flags)
+        if is_closed:
+            end.layer.send_closes(end.now)
+            said += end.done()
+        b.stack.receive(said[:-1], b.now)
+        b.stack.deliver(1000 if flags else 1, b.now)
+        b.stack.receive(said[-1:], b.now)
+        b.stack.deliver(0, b.now)
+        got += b.stack.take().deliveries
+    streams = {id(batch.stream): batch.stream for batch in got}
+    assert len(got) == 200 and len(streams) > 150
+    held = sum(Closed(1, 0, stream=stream).nbytes for stream in streams.values())
+    # A fragment is in its window, too.
+    assert held <= (2 * (MOST_GONE + 1) + MOST_WINDOWS) * 16_000
+    for batch in got:
+        b.stack.delivered(batch, b.now)
+    assert b.layer.deliveries.former == {}
 
 
 def cut_off_among_others(b):

@@ -304,8 +304,8 @@ class Stream:
                 or self.unacked_bytes >= limit // SHARES)
 
     def retire(self) -> None:
-        """Forget all but HD and what is outstanding, because the sender is gone and
-        everything was delivered: the application may still finish batches."""
+        """Forget all but HD and what is outstanding, because nothing more is delivered:
+        the application may still finish batches."""
         self.ring = RingBuffer(1, self.ring.hd)
         self.marks, self.stamps, self.reassembly = Marks(), Stamps(), None
 

@@ -118,7 +118,7 @@ class Deliveries:
     def give_up(self, entry: ReceiverEntry) -> None:
         """Drop the messages of a window that the application was not given."""
         self.context.counters.unicast_gone_undelivered += entry.num_stranded
-        entry.ring.close()
+        entry.stream.retire()
         self.await_finished(entry.stream)
 
     def await_finished(self, stream: Stream) -> None:

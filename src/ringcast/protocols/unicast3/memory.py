@@ -40,6 +40,13 @@ class Closed(msgspec.Struct):
         """Return whether this is the connection, and new messages of it may come."""
         return self.conn_id == conn_id and not self.by_sender
 
+    def give_up(self) -> None:
+        """Forget the stream, if there is one. The application may have some of it in
+        hand still, and nothing else is kept with that."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            stream.retire()
+
     @property
     def nbytes(self) -> int:
         """Return how many bytes its stream keeps."""
@@ -69,9 +76,11 @@ class ClosedConnections:
         if closed.stream is not None:
             self.streams[sender] = closed
             while sum(each.nbytes for each in self.streams.values()) > self.max_bytes:
-                self.streams.popitem(last=False)[1].stream = None
+                self.streams.popitem(last=False)[1].give_up()
         while len(self.entries) > self.most:
-            self.forget(next(iter(self.entries)))
+            oldest = next(iter(self.entries))
+            self.entries[oldest].give_up()
+            self.forget(oldest)
 
     def get(self, sender: int) -> Closed | None:
         return self.entries.get(sender)

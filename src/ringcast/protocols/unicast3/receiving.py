@@ -158,6 +158,7 @@ class Receivers(dict[int, ReceiverEntry]):
         else:
             if closed is not None and closed.stream is not None:
                 self.deliveries.await_finished(closed.stream)
+                closed.give_up()
             ring = SeqnoTable(low, capacity=context.config.capacity,
                               max_bytes=context.config.max_bytes)
             stream = Stream(context.layer, context.members[sender], context.local, ring,
