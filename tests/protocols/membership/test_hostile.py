@@ -7,10 +7,11 @@ from membership_world import MS, World
 from msgspec.structs import replace
 
 from ringcast.address import EVERYONE, Address
+from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.membership import Membership, sense
 from ringcast.protocols.membership.asking import Asking
 from ringcast.protocols.membership.ends import Ends
-from ringcast.protocols.membership.layer import STRANGERS
+from ringcast.protocols.membership.layer import STRANGERS, WAIT
 from ringcast.protocols.membership.meeting import TAKEN
 from ringcast.protocols.membership.messages import (
     ALIVE,
@@ -66,13 +67,24 @@ def test_a_joiner_keeps_no_promise_to_somebody_who_does_not_come():
     assert world.run_until_one(5000) is not None and len(joiner.view) == 3
 
 
+def test_a_joiner_takes_a_lower_view_when_the_one_that_it_has_promised_did_not_come():
+    world = World(5, min_members=3).start("C")
+    joiner = world["C"]
+    for sender, view_id in ((77, HIGH), (78, VIEW)):
+        seats = [Seat("Z", sender, "z", 0), joiner.layer.seat()]
+        hear(joiner, sender, PREPARE, Prepare(view_id, seats))
+        world.run(0.1)
+        assert joiner.layer.promised == view_id
+        world.run(WAIT / MS)
+
+
 def test_a_group_whose_ids_somebody_drives_up_goes_on():
     world = formed()
     for step in range(30):
         for node in world.nodes.values():
-            counter = node.layer.ceiling.counter + step % 3 * sense.STEP
-            far = Prepare(counter << sense.COUNTER, [Seat("Z", 77, "z", 0), node.layer.seat()])
-            hear(node, world["A"], PREPARE, far)
+            for counter in (node.layer.ceiling.counter + step % 3 * sense.STEP, (1 << 32) - 1):
+                seats = [Seat("Z", 77, "z", 0), node.layer.seat()]
+                hear(node, world["A"], PREPARE, Prepare(counter << sense.COUNTER, seats))
         world.run(100)
     world.run(3000)
     world.start("D")
@@ -121,15 +133,17 @@ def test_a_member_that_is_not_complete_knows_that_nothing_is_settled():
 
 
 def test_however_many_seek_a_view_can_be_prepared():
-    world = formed()
+    world, prepared = formed(), []
+    world.tap = lambda node, datagram: prepared.append(datagram) if datagram[3] == PREPARE else None
     for number in range(1000, 1400):
         for node in world.nodes.values():
             hear(node, number, SEEK, Seek(f"m{number}", "nowhere", node.layer.meeting.terms, 1))
     world.run(1)
+    assert {len(node.layer.meeting.discovery.seekers) for node in world.living()} == {MAX_MEMBERS}
     world["C"].crash()
     world.run(1000)
-    assert all(len(node.layer.coordinator.change.seats) <= 256 for node in world.living()
-               if node.layer.coordinator.change is not None)
+    sizes = {len(PREPARE.decode(datagram).seats) for datagram in prepared}
+    assert max(sizes) == MAX_MEMBERS
     assert world.run_until_one(20_000) is not None
 
 
