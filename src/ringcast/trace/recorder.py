@@ -293,12 +293,8 @@ class Recorder:
             self._record_refusal(time, wall)
             return
         for sender, seqno in finished.items():
-            key, last = (sender, EVERYONE, None), self._position(sender, seqno)
-            window = self.multicast.windows.get(sender)
-            if window is not None and seqno == window.offset:
-                self.acked.remember(key, last)          # the stream begins behind it for us
-            elif self.acked.get(key) != last:
-                self._record_ack(key, seqno, nbytes, time, wall)
+            if self.acked.get((sender, EVERYONE, None)) != self._position(sender, seqno):
+                self._record_ack((sender, EVERYONE, None), seqno, nbytes, time, wall)
                 nbytes = 0
         if nbytes:
             self._row(time, wall, "ack", nbytes=nbytes)
