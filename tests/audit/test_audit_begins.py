@@ -120,7 +120,38 @@ def hears_of_a_stranger(group):
     group.rows["D"].insert(1, sent | {"wall": 161_000_000, "event": "deliver"})
 
 
-HEALTHY = (comes_back, comes_back_to_another_one_of_a_succession,
+def is_back_before_all_is_given(group):
+    """A and B part. In view 3 A is back for B, which says to it that its stream begins
+    behind 100; but A never has this view. B is given 91 to 100 only then."""
+    a, b = group.rows["A"], group.rows["B"]
+    for member in "ABD":
+        group.row(member, "view", view_id=2)["view_id"] = 9
+    for member, event in (("B", "deliver"), ("B", "ack"), ("D", "deliver"), ("D", "ack")):
+        group.take(member, event, 110)                  # which A has sent to itself alone
+    alone = [group.take("A", "purge", 100), *(group.take("A", each, 110)
+                                              for each in ("send", "deliver", "purge"))]
+    at = group.find("A", "view", view_id=9)
+    start = group.row("A", "start", peer=group.address("D"))
+    start["first"] = 111
+    a.insert(at + 1, start | {"peer": group.address("B")})
+    view = {"event": "view", "flags": 0, "wall": 152_000_000}
+    a[at:at] = [view | {"view_id": 5, "members": [group.address("A")]},
+                *(dict(row, wall=153_000_000) for row in alone)]
+    ours, both = [group.address("B")], [group.address("A"), group.address("B")]
+    given, ack = group.take("B", "deliver", 100), group.take("B", "ack", 100)
+    departs = {"wall": 155_000_000, "event": "depart", "sender": group.address("A"), "last": 100}
+    at = group.find("B", "view", view_id=9)
+    b[at:at] = [
+        view | {"event": "install", "view_id": 2, "members": ours},
+        view | {"event": "install", "view_id": 3, "members": both},
+        ack | {"wall": 154_000_000, "view_id": 1},
+        given | {"wall": 155_000_000, "view_id": 1},
+        departs | {"view_id": 1}, view | {"view_id": 2, "members": ours},
+        view | {"view_id": 3, "members": both}, departs | {"view_id": 3},
+        view | {"view_id": 4, "members": ours}]
+
+
+HEALTHY = (comes_back, is_back_before_all_is_given, comes_back_to_another_one_of_a_succession,
            is_given_what_was_kept, is_not_shown_a_view,
            is_given_an_oob_message_of_a_void_view, hears_of_a_member_first)
 VIOLATIONS = {comes_back_and_lacks_one: ("gap", 61),

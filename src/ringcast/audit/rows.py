@@ -149,10 +149,12 @@ class Rows:
     def _without_skips(self, hole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the pieces of a hole that are for its member. The stream begins anew
         behind a skip. A large message that began before is for nobody, and an ack from
-        then on says nothing of messages before."""
+        then on says nothing of messages before: it may say no more than where a stream
+        began in a view that its sender never had."""
         begin, low, is_behind = hole["begin"], hole["low"], False
         for first, last, ev in sorted(self._skips.get((hole["member"], hole["stream"]), ())):
-            is_behind_it = hole["kind"] == "ack" and hole["high"] >= last and hole["ev"] > ev
+            is_behind_it = hole["kind"] == "ack" and hole["ev"] > ev and (
+                hole["high"] >= min(first - 1, last))
             if first > hole["high"] and not is_behind_it:
                 break
             if low < first and not is_behind_it:
