@@ -1423,7 +1423,7 @@ MUTATIONS = [
              "entry.stream.retire()", "entry.ring.close()",
              test=UNICAST + "test_lives_that_come_and_go_leave_a_slow_application_no_window_"
                             "of_each[8-True-0]"),
-    Mutation("look at all ranges of a flood of requests", "Ration.allows",
+    Mutation("look at all ranges of a flood of requests", "Quota.allows",
              "return before < MAX_RANGES", "return True",
              test=FORGED + "test_of_a_flood_of_requests_only_so_many_ranges_are_looked_at_"
                            "in_a_turn[mcast-udp]"),

@@ -417,7 +417,7 @@ class Pace:
         self.budget = min(self.budget, most)
 
 
-class Ration:
+class Quota:
     """How many ranges of each member are looked at in one turn: about as many as a scan
     asks for. The rest counts as lost, so a flood of requests keeps nobody from its
     turns."""

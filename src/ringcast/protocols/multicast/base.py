@@ -42,7 +42,7 @@ from ringcast.protocols.retransmission import (
     LOOKS,
     Gaps,
     Pace,
-    Ration,
+    Quota,
     Requests,
     clipped,
 )
@@ -117,7 +117,7 @@ class Multicast(Rules):
         self.fetching = self.flushing.fetching
         self.run: list[Packet] = []                     # of messages, one kind and sender
         self.requests = Requests()
-        self.ration = Ration()
+        self.quota = Quota()
         self.oob = EarlyDeliveries(config.capacity)
         self.pace = Pace()
         self.gap_looks = GapLooks(self)
@@ -264,7 +264,7 @@ class Multicast(Rules):
         """On reception of FETCH from P: note what P misses of another sender, clipped
         to what we have of it."""
         self.counters.fetches_received += 1
-        return not self.ration.allows(member, fetch.ranges, now) or (
+        return not self.quota.allows(member, fetch.ranges, now) or (
             self.fetching.note(member, fetch))
 
     def add(self, window: ReceiveWindow, kind: int, arrivals: wire.Arrivals, now: Instant) -> int:
@@ -302,7 +302,7 @@ class Multicast(Rules):
         """On reception of XMIT-REQ from P: note what P asks for, clipped to what was
         sent and P may lack."""
         self.counters.xmit_reqs_received += 1
-        if not self.ration.allows(member, request.ranges, now):
+        if not self.quota.allows(member, request.ranges, now):
             return True
         wanted = clipped(request.ranges, self.has_up_to(member), self.send_window.sent)
         if wanted is None:

@@ -15,7 +15,7 @@ from ringcast._core.seqno_table import SeqnoTable
 from ringcast.address import Address
 from ringcast.errors import NotMemberError
 from ringcast.protocols.budget import set_window_limit
-from ringcast.protocols.retransmission import Ration, clipped
+from ringcast.protocols.retransmission import Quota, clipped
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, precedes
 from ringcast.protocols.unicast3 import control
 from ringcast.protocols.unicast3.context import Context
@@ -41,7 +41,7 @@ class Senders(dict[int, SenderEntry]):
         self.conn_ids = Counter(conn_id)
         self.unacked: dict[int, SenderEntry] = {}   # which the retransmit task looks at
         self.refusing: set[int] = set()             # members that take no messages
-        self.ration = Ration()
+        self.quota = Quota()
 
     def connection(self, dest: Address, now: Instant) -> SenderEntry:
         """Return the open connection to `dest`, a new one if there is none.
@@ -165,7 +165,7 @@ class Senders(dict[int, SenderEntry]):
         """Send again what the receiver asks for and the window still has. Return False
         if the request makes no sense."""
         counters = self.context.counters
-        if not self.ration.allows(peer, request.ranges, now):
+        if not self.quota.allows(peer, request.ranges, now):
             return True
         entry = self._find_entry(peer, request.conn_id)
         if entry is None:               # it was closed, and the receiver did not hear of that
