@@ -61,9 +61,12 @@ class WindowCheckers:
         for window in layer.windows.values():           # of 10 members, after each of their turns
             stream = window.stream
             ring, finished = stream.ring, stream.finished
-            if finished != ring.low and precedes(finished, ring.low):
+            low = ring.low
+            if low == finished == ring.hd == ring.hr and not ring.nbytes:
+                continue                                # it is at rest
+            if finished != low and precedes(finished, low):
                 self.violated("window", f"{member.name} gave up what it has of {stream.sender} up "
-                                        f"to {ring.low}; its application has finished what is up "
+                                        f"to {low}; its application has finished what is up "
                                         f"to {finished}")
             most = ring.max_bytes + MAX_DATAGRAM
             self.check_window(member, "a window", ring,
