@@ -140,6 +140,8 @@ UNICAST = "tests/protocols/test_unicast3.py::"
 WAIT = "tests/protocols/test_waiting.py::"
 BUNDLER = "tests/protocols/test_bundler.py::"
 OBSERVERS = "tests/sim/test_observers.py::"
+SKIPPED_IN_VOID = ("tests/sim/test_seeds.py::test_what_failed_once_with_these_"
+                   "settings_stays_mended[settings43-1402811]")
 RESTED = FLUSH + "test_a_joiner_gets_a_large_message_whose_sender_rested_in_its_middle"
 AGAIN = FLUSH + "test_a_sender_that_departs_three_times_is_heard_to_the_end_each_time[mcast-udp]"
 OOB_AGAIN = "tests/sim/test_durable.py::test_an_oob_message_"
@@ -200,6 +202,11 @@ MUTATIONS = [
     Mutation("forget the cuts of a stream that goes on in a new window", "Flush.replace",
              "if table is not None and old in table:", "if False:",
              test=OBSERVERS + "test_a_view_comes_behind_what_was_skipped_before_it"),
+    Mutation("tell what was skipped in a view that is void", "Flush._cuts_without",
+             "if self.layer.observing is not None:", "if False:", test=SKIPPED_IN_VOID),
+    Mutation("a stream goes on where it stood once something was skipped", "Observing.skip",
+             "stream.is_resumed, stream.rests = old.is_resumed, []",
+             "stream.is_resumed, stream.rests = True, []", test=SKIPPED_IN_VOID),
     Mutation("wait for what is gone with a dead sender", "Flush.settle",
              "self.layer.observing.skip(gone, gone.cut)", "pass",
              test=OBSERVERS + "test_what_is_gone_with_a_dead_sender_is_told_before_the_view_"

@@ -198,6 +198,9 @@ KEPT_SETTINGS = [
     # Who came behind the last message of a stream was to hold it for one who missed it.
     (Settings(members=4, durable=2, slow=8, exclusions=6, crashes=6, partitions=4, unicast=0,
               messages=200, duration=2, threads=0, loss=0.1), 895209),
+    # An observer was told what it had missed in a view that it was not shown.
+    (Settings(stack="nakack2-tcp", observers=2, crashes=0, partitions=1, exclusions=1, unicast=0,
+              large=10, oob=30, mtu=1500, sealed=True), 1402811),
 ]
 
 

@@ -410,6 +410,9 @@ class Flush:
         begun = pending.cuts.keys() - void.cuts.keys()
         skipped = {stream for stream in begun if not stream.is_resumed}
         self.skips |= {stream: pending.cuts[stream] for stream in skipped}
+        if self.layer.observing is not None:
+            for stream in skipped:
+                self.layer.observing.begin_behind(stream, pending.cuts[stream])
         for gone in self.departed.values():
             gone.is_skipped |= gone.stream in skipped
         return void.cuts | {stream: cut for stream, cut in pending.cuts.items()

@@ -127,11 +127,19 @@ class Observing:
         layer, old = self.layer, window.stream
         first, _ = self.untold.pop(old, ((old.whole + 1) % MODULUS, to))
         stream = layer.open_stream(old.sender, to)
-        stream.is_resumed, stream.rests = True, []
+        stream.is_resumed, stream.rests = old.is_resumed, []
         self.untold.remember(stream, (first, to))
         window.stream, window.gaps = stream, Gaps(to, layer.looks)
         layer.flushing.replace(old, stream)
         old.retire()
+        if (begin := layer.flushing.skips.get(stream)) is not None:
+            self.begin_behind(stream, begin)
+
+    def begin_behind(self, stream: Stream, begin: Seqno) -> None:
+        """Tell nothing of what comes before the place where a stream begins for our
+        application."""
+        if (untold := self.untold.pop(stream, None)) is not None and precedes(begin, untold[1]):
+            self.untold.remember(stream, (later(untold[0], (begin + 1) % MODULUS), untold[1]))
 
     # -------------------------------------------------------------------------------------- telling
 
