@@ -207,6 +207,9 @@ MUTATIONS = [
     Mutation("a stream goes on where it stood once something was skipped", "Observing.skip",
              "stream.is_resumed, stream.rests = old.is_resumed, []",
              "stream.is_resumed, stream.rests = True, []", test=SKIPPED_IN_VOID),
+    Mutation("tell what is skipped later of a view that is void", "Observing.skip",
+             "if (begin := layer.flushing.skips.get(stream)) is not None:", "if False:",
+             test=OBSERVERS + "test_what_was_skipped_in_a_view_that_is_not_shown_is_not_told"),
     Mutation("wait for what is gone with a dead sender", "Flush.settle",
              "self.layer.observing.skip(gone, gone.cut)", "pass",
              test=OBSERVERS + "test_what_is_gone_with_a_dead_sender_is_told_before_the_view_"

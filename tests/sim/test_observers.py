@@ -197,6 +197,17 @@ def test_a_view_comes_behind_what_was_skipped_before_it(group):
     assert sorted(group.observer.got("B") + group.observer.skipped("B")) == list(range(1, 501))
 
 
+@pytest.mark.parametrize(("skipped", "told"), [(2, None), (3, None), (5, (4, 5))])
+def test_what_was_skipped_in_a_view_that_is_not_shown_is_not_told(skipped, told):
+    observer = observed("mcast-udp")["O"].multicast
+    window, *_ = observer.windows.values()
+    place = window.ring.hd
+    observer.flushing.skips[window.stream] = place + 3      # it begins there for the application
+    observer.observing.skip(window, place + skipped)
+    expected = told and tuple(place + each for each in told)
+    assert observer.observing.untold.get(window.stream) == expected
+
+
 @pytest.mark.parametrize("stack", STACKS)
 def test_of_one_that_died_an_observer_is_given_nothing_that_the_others_lack(stack):
     group = observed(stack)
