@@ -215,7 +215,7 @@ MUTATIONS = [
              test=OBSERVERS + "test_what_is_gone_with_a_dead_sender_is_told_before_the_view_"
                               "without_it"),
     Mutation("where an observer stands its streams end", "Flush._agree_on_departed",
-             "if self.layer.observing is None or gone.is_skipped:", "if True:",
+             "if self.layer.observing is None:", "if True:",
              test=OBSERVERS + "test_what_the_others_have_settled_is_told_though_only_the_observer_"
                               "reports_it[mcast-udp]"),
     Mutation("what only observers report is what the others have", "Change.decide",
@@ -229,14 +229,6 @@ MUTATIONS = [
              "origin in agreed.over and origin not in self.layer.members", "origin in agreed.over",
              test=FLUSH + "test_what_an_observer_alone_has_of_a_sender_that_died_comes_to_the_"
                           "others"),
-    Mutation("tell the end of a sender that was never shown", "Flush._agree_on_departed",
-             "self.layer.observing is None or gone.is_skipped", "self.layer.observing is None",
-             test=FLUSH + "test_an_observer_is_told_nothing_of_a_sender_that_its_application_"
-                          "was_never_shown[True]"),
-    Mutation("tell of a sender that was never shown", "Flush.settle",
-             "gone.is_complete or gone.is_skipped", "gone.is_complete",
-             test=FLUSH + "test_an_observer_is_told_nothing_of_a_sender_that_its_application_"
-                          "was_never_shown[False]"),
     Mutation("repeat the end of a stream for no observer", "Announcing.owes_observers",
              "bool(layer.observers) and", "False and",
              test=OBSERVERS + "test_a_lost_end_that_is_gone_is_told_though_nothing_follows"),

@@ -371,7 +371,7 @@ class Flush:
                 reached = earlier(gone.cut, reach(gone.parts, gone.come_up_to))
                 if gone.holder and precedes(reached, gone.cut) and self.layer.observing is None:
                     self._tell_end(gone, reached)
-            if self.layer.observing is None or gone.is_skipped:
+            if self.layer.observing is None:
                 gone.cut = reached
             elif precedes(reached, gone.cut):
                 self.layer.observing.skip(gone, gone.cut)
@@ -511,8 +511,7 @@ class Flush:
         self.keeping.release()
         for gone in list(self.departed.values()):
             gone.is_held = False
-            is_over = gone.is_complete or gone.is_skipped
-            if self.layer.observing is not None and not is_over:
+            if self.layer.observing is not None and not gone.is_complete:
                 self.layer.observing.skip(gone, gone.cut)
             self.end(gone)
 
