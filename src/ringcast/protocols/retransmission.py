@@ -418,9 +418,9 @@ class Pace:
 
 
 class Quota:
-    """How many ranges of each member are looked at in one turn: about as many as a scan
-    asks for. The rest counts as lost, so a flood of requests keeps nobody from its
-    turns."""
+    """Bounds the ranges of each member that are looked at in one turn: about as many as
+    a scan asks for. The rest counts as lost, so a flood of requests keeps nobody from
+    its turns."""
 
     __slots__ = ("num_ranges", "turn")
 
