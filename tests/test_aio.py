@@ -450,50 +450,48 @@ def test_an_iterator_with_a_timeout_ends_when_nothing_comes():
     run(play())
 
 
+@asynccontextmanager
+async def another_task():
+    """Let another task take turns all the time; give its turns, a list that grows."""
+    turns = []
+
+    async def take_turns():
+        while True:
+            turns.append(None)
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(take_turns())
+    try:
+        yield turns
+    finally:
+        task.cancel()
+
+
 def test_other_tasks_go_on_while_messages_come_all_the_time():
     async def play():
-        async with joined("AB", SENDER) as (a, b):
-            turns = 0
-
-            async def count():
-                nonlocal turns
-                while True:
-                    turns += 1
-                    await asyncio.sleep(0)
-
-            counting = asyncio.create_task(count())
+        async with joined("AB", SENDER) as (a, b), another_task() as turns:
             for _ in range(10):
                 await a.send_many(numbers(10))
                 await has(b, 10)
-                before = turns
+                before = len(turns)
                 assert len(await collect(b.messages(0))) == 10
-                assert turns > before
-            counting.cancel()
+                assert len(turns) > before
     run(play())
 
 
 def test_other_tasks_go_on_while_a_task_asks_again_and_again_without_waiting():
     async def play():
-        async with joined("AB", SENDER, capacity=4, max_undelivered=1) as (a, b):
-            turns = 0
-
-            async def count():
-                nonlocal turns
-                while True:
-                    turns += 1
-                    await asyncio.sleep(0)
-
-            counting = asyncio.create_task(count())
+        async with (joined("AB", SENDER, capacity=4, max_undelivered=1) as (a, b),
+                    another_task() as turns):
             for _ in range(10):
                 assert await b.receive(0) is None
-            assert turns >= 10
+            assert len(turns) >= 10
             await a.send_many(numbers(4))
-            before = turns
+            before = len(turns)
             for _ in range(10):
                 with pytest.raises(SendTimeoutError):
                     await a.send(b"no room", timeout=0)
-            assert turns >= before + 10
-            counting.cancel()
+            assert len(turns) >= before + 10
     run(play())
 
 
