@@ -883,6 +883,10 @@ MUTATIONS = [
              "later(window.offset, cut)", "cut",
              test=FLUSH + "test_who_misses_the_first_stream_of_a_sender_that_departs_twice_is_"
                           "told_so"),
+    Mutation("who takes nothing any more does not know what it took", "Flush._forget",
+             "if not gone.is_skipped", "if self.layer.receiving and not gone.is_skipped",
+             test="tests/protocols/membership/test_ends.py::"
+                  "test_who_takes_no_more_messages_says_what_it_has_taken"),
     Mutation("a view waits for a stream of which nothing comes", "Flush._depart",
              "self._end_earlier(stream, cut)", "pass",
              test=FLUSH + "test_a_view_that_waits_for_a_stream_of_which_nothing_comes_is_void"),

@@ -201,6 +201,9 @@ KEPT_SETTINGS = [
     # An observer was told what it had missed in a view that it was not shown.
     (Settings(stack="nakack2-tcp", observers=2, crashes=0, partitions=1, exclusions=1, unicast=0,
               large=10, oob=30, mtu=1500, sealed=True), 1402811),
+    # Who took no more messages said that it knew nothing of a stream that it had taken.
+    (Settings(stack="mcast-tcp", crashes=2, partitions=5, pauses=2, leaves=3, unicast=20,
+              large=10, sealed=True), 1402841),
 ]
 
 

@@ -82,6 +82,26 @@ def test_who_came_later_does_not_know_and_who_came_in_the_middle_has_not_the_beg
     assert ask(group, "L", gone) == {"A": (0, end), "M": (100, end), "L": None}
 
 
+@pytest.mark.parametrize("stack", STACKS)
+def test_who_takes_no_more_messages_says_what_it_has_taken(stack):
+    group = grouped(stack)
+    group["B"].offer(20, 100)
+    group.settle()
+    group["C"].stop_receiving()
+    gone = die(group)
+    answers = ask(group, "A", gone)
+    assert answers["C"] == (0, finished(group, "C", gone)) == (0, 20)
+    assert answers["A"][1] > 20
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_who_never_took_messages_knows_no_stream(stack):
+    group = grouped(stack, names="AB")
+    group.start("P", receiving=False)
+    group.settle()
+    assert ask(group, "A", die(group))["P"] is None
+
+
 def test_nobody_answers_while_the_member_is_in_the_view():
     group = grouped()
     assert ask(group, "A", group["B"].incarnation, milliseconds=1000) is None

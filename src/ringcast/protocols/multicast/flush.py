@@ -529,7 +529,7 @@ class Flush:
 
     def _forget(self, origin: int) -> None:
         gone = self.departed.pop(origin)
-        if self.layer.receiving and not gone.is_skipped:
+        if not gone.is_skipped:
             whole = gone.ring.hd if gone.whole is None else gone.whole
             self.ended.note(gone.stream, gone.offset, earlier(whole, gone.cut))
         gone.stream.reassembly = None
