@@ -1422,9 +1422,29 @@ MUTATIONS = [
              "| {self.local.incarnation: self.local.name}", "",
              test=HOSTILE + "test_no_joiner_installs_a_view_in_which_it_has_another_name"),
     Mutation("keep the window of a connection that is given up", "Closed.give_up",
-             "if stream is not None", "if False",
+             "self.stream.retire()", "pass",
              test=UNICAST + "test_lives_that_come_and_go_leave_a_slow_application_no_window_"
                             "of_each[0-False-0]"),
+    Mutation("a connection that was given up goes on before all is finished",
+             "Receivers._find_low", "None if closed.is_held else closed.delivered",
+             "closed.delivered",
+             test=UNICAST + "test_what_an_application_has_of_a_connection_that_was_given_up_is_"
+                            "not_acknowledged"),
+    Mutation("a connection that was given up goes on behind what was in its window",
+             "Closed.give_up", "self.stream.whole", "self.stream.ring.hd",
+             test=UNICAST + "test_a_large_message_of_a_connection_that_was_given_up_comes_whole"),
+    Mutation("a newer connection does not wait for one that was given up",
+             "Receivers._open_entry", "self.deliveries.await_finished(closed.stream)", "pass",
+             test=UNICAST + "test_a_newer_connection_waits_for_what_an_application_has_of_one_"
+                            "that_was_given_up"),
+    Mutation("who stops acknowledges what was delivered of a closed connection",
+             "Receivers._refuse_messages", "closed.finished", "closed.delivered",
+             test=UNICAST + "test_who_stops_does_not_acknowledge_what_its_application_has_of_a_"
+                            "closed_connection[False]"),
+    Mutation("who tells which connection is the latest acknowledges what was delivered",
+             "Receivers._tell_latest", "closed.finished", "closed.delivered",
+             test=UNICAST + "test_who_tells_which_connection_is_the_latest_acknowledges_nothing_"
+                            "that_is_not_finished"),
     Mutation("keep the parts of a connection that is given up", "Deliveries.give_up",
              "entry.stream.retire()", "entry.ring.close()",
              test=UNICAST + "test_lives_that_come_and_go_leave_a_slow_application_no_window_"

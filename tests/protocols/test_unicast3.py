@@ -368,17 +368,23 @@ def test_lives_that_come_and_go_leave_a_slow_application_no_window_of_each(most,
     assert b.layer.deliveries.former == {}
 
 
-def cut_off_among_others(b):
+def cut_off_among_others(b, others=1, size=2):
     """A is cut off from B. Others come, say something that B's application does not
-    finish, and go."""
+    finish, and go; so many more than B has windows for."""
     b.view(B)
-    for number in range(100, 101 + MOST_GONE):
+    for number in range(100, 100 + MOST_GONE + others):
         other = Address("O", number)
         b.view(other, B)
-        b.stack.receive(End(other, members=(other, B)).tell(B, b"hi"), b.now)
+        b.stack.receive(End(other, members=(other, B)).tell(B, bytes(size)), b.now)
         b.view(B)
     assert A.incarnation not in b.layer.receivers
     b.view(A, B)
+
+
+def given_up_among_others(b):
+    """The same, and those who come later leave so much that B forgets what came of A."""
+    cut_off_among_others(b, 2 + MOST_WINDOWS, b.layer.context.config.max_bytes - 100)
+    assert A.incarnation not in b.layer.closed.streams
 
 
 def talk(a, b, said, finish=True):
@@ -414,6 +420,60 @@ def test_an_oob_message_of_one_among_many_does_not_come_again():
     cut_off_among_others(b)
     talk(a, b, a.wait(20))
     assert b.got.count(b"oob") == b.got.count(b"2") == 1 and a.layer.num_unacked() == 0
+
+
+def test_a_large_message_of_a_connection_that_was_given_up_comes_whole():
+    a, b = End(A), End(B, capacity=64, max_bytes=4000)
+    pieces = cut(bytes(600), 1, 0)
+    b.hear(*a.tell(B, *pieces[:2], flags=FRAGMENT))
+    given_up_among_others(b)
+    talk(a, b, a.tell(B, *pieces[2:], flags=FRAGMENT))
+    assert b.got.count(bytes(600)) == 1 and a.layer.num_unacked() == 0
+
+
+def test_what_an_application_has_of_a_connection_that_was_given_up_is_not_acknowledged():
+    a, b = End(A), End(B, capacity=64, max_bytes=2000)
+    b.stack.receive(a.tell(B, b"1"), b.now)
+    b.stack.deliver(1000, b.now)
+    [batch] = b.stack.take().deliveries
+    given_up_among_others(b)
+    talk(a, b, a.tell(B, b"2"))
+    assert b"2" not in b.got and a.layer.num_unacked() == 2
+    b.stack.delivered(batch, b.now)
+    talk(a, b, a.wait(20))
+    assert b.got[-1:] == [b"2"] and b.got.count(b"1") == 0 and a.layer.num_unacked() == 0
+
+
+def test_a_newer_connection_waits_for_what_an_application_has_of_one_that_was_given_up():
+    a, b = End(A), End(B, capacity=64, max_bytes=2000)
+    b.stack.receive(a.tell(B, b"1"), b.now)
+    b.stack.deliver(1000, b.now)
+    [batch] = b.stack.take().deliveries
+    given_up_among_others(b)
+    later = End(A, conn_id=1_000_000)
+    talk(later, b, later.tell(B, b"2"))
+    assert b"2" not in b.got
+    b.stack.delivered(batch, b.now)
+    talk(later, b, later.wait(20))
+    assert b.got[-1:] == [b"2"] and later.layer.num_unacked() == 0
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_who_stops_does_not_acknowledge_what_its_application_has_of_a_closed_connection(given_up):
+    a, b = End(A), End(B, capacity=64, max_bytes=2000)
+    b.hear(*a.tell(B, b"1"), finish=False)
+    (given_up_among_others if given_up else cut_off_among_others)(b)
+    b.layer.stop_receiving(b.now)
+    a.hear(*b.hear(*a.tell(B, b"2"), finish=False))
+    assert [payload for batch in a.failed for payload in batch.payloads] == [b"1", b"2"]
+
+
+def test_who_tells_which_connection_is_the_latest_acknowledges_nothing_that_is_not_finished():
+    old, a, b = End(A), End(A, conn_id=1_000_000), End(B, capacity=64)
+    b.hear(*a.tell(B, b"1"), finish=False)
+    cut_off_among_others(b)
+    a.hear(*b.hear(*old.tell(B, b"0"), finish=False))
+    assert a.layer.num_unacked() == 1
 
 
 def test_whom_a_member_asked_for_its_first_seqno_is_forgotten_though_no_connection_ages():

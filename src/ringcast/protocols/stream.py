@@ -304,9 +304,9 @@ class Stream:
                 or self.unacked_bytes >= limit // SHARES)
 
     def retire(self) -> None:
-        """Forget all but HD and what is outstanding, because nothing more is delivered:
-        the application may still finish batches."""
-        self.ring = RingBuffer(1, self.ring.hd)
+        """Forget all but the end of the last whole message and what is outstanding,
+        because nothing more is delivered: the application may still finish batches."""
+        self.ring = RingBuffer(1, self.whole)
         self.marks, self.stamps, self.reassembly = Marks(), Stamps(), None
 
     # ------------------------------------------------------------------------------ stalled streams

@@ -7,7 +7,9 @@ are not taken for new ones: nothing is delivered twice, and the sender gets its 
 most recently closed connections are remembered, max_closed_connections of them; with 0
 the texts' own behaviour remains. If a connection had gaps, or a large message that was
 not complete, its whole stream is kept: which messages came behind the gap is known
-nowhere else. The oldest of these are given up when all together take too many bytes.
+nowhere else. So it is if the application has messages of it that are not finished, which
+must not be acknowledged. The oldest of these are given up when all together take too
+many bytes: their connections go on when the application has finished what it has.
 
 Messages may come before the first one of their connection, or before the view that has
 their sender. They are kept, but few of them and not for long: their sender repeats what
@@ -18,7 +20,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from ringcast.protocols.seqnos import Seqno
+from ringcast.protocols.seqnos import Seqno, later
 from ringcast.protocols.stream import Stream
 from ringcast.protocols.unicast3.control import ConnId
 from ringcast.stack import Instant, Packet
@@ -34,18 +36,35 @@ class Closed(msgspec.Struct):
     conn_id: ConnId
     delivered: Seqno                    # the highest
     by_sender: bool = False             # its sender has closed it too: nothing new can come
-    stream: Stream | None = None        # if there is more to it than what was delivered
+    stream: Stream | None = None        # if there is more to it than what was finished
+    is_given_up: bool = False           # nothing of the stream but its place is kept
+
+    @property
+    def finished(self) -> Seqno:
+        """Return up to where the application has finished everything."""
+        return self.delivered if self.stream is None else self.stream.finished
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the application must finish what it has before the connection
+        may go on."""
+        return self.is_given_up and self.stream is not None and self.stream.outstanding > 0
 
     def is_open_for(self, conn_id: ConnId) -> bool:
         """Return whether this is the connection, and new messages of it may come."""
         return self.conn_id == conn_id and not self.by_sender
 
+    def stream_for(self, conn_id: ConnId) -> Stream | None:
+        """Return the stream with which a connection goes on; None: it gets a new one."""
+        return self.stream if self.conn_id == conn_id and not self.is_given_up else None
+
     def give_up(self) -> None:
-        """Forget the stream, if there is one. The application may have some of it in
-        hand still, and nothing else is kept with that."""
-        stream, self.stream = self.stream, None
-        if stream is not None:
-            stream.retire()
+        """Keep only the place of the stream, if there is one: behind the last whole
+        message that the application was given, or what was acknowledged."""
+        if self.stream is not None and not self.is_given_up:
+            self.is_given_up = True
+            self.delivered = later(self.stream.finished, self.stream.whole)
+            self.stream.retire()
 
     @property
     def nbytes(self) -> int:

@@ -87,7 +87,7 @@ class Receivers(dict[int, ReceiverEntry]):
         if entry is not None:
             self.acks.schedule(entry, 0, now)
         elif closed is not None and closed.conn_id != conn_id:
-            self.acks.tell(sender, closed.conn_id, closed.delivered, now)
+            self.acks.tell(sender, closed.conn_id, closed.finished, now)
 
     def take_early(self, sender: int, now: Instant) -> None:
         """Take what came of this sender before its window or its view."""
@@ -102,7 +102,7 @@ class Receivers(dict[int, ReceiverEntry]):
             return entry.ring.low
         closed = self.closed.get(packet.sender)
         if entry is None and closed is not None and closed.is_open_for(conn_id):
-            return closed.delivered
+            return None if closed.is_held else closed.delivered
         if packet.kind == control.FIRST and self._is_new(packet.sender, conn_id):
             return (first - 1) % MODULUS
         return None
@@ -153,12 +153,11 @@ class Receivers(dict[int, ReceiverEntry]):
         if sender in self:
             self._replace_entry(sender)
         context, closed = self.context, self.closed.get(sender)
-        if closed is not None and closed.conn_id == conn_id and closed.stream is not None:
-            stream = closed.stream
-        else:
+        stream = None if closed is None else closed.stream_for(conn_id)
+        if stream is None:
             if closed is not None and closed.stream is not None:
-                self.deliveries.await_finished(closed.stream)
                 closed.give_up()
+                self.deliveries.await_finished(closed.stream)
             ring = SeqnoTable(low, capacity=context.config.capacity,
                               max_bytes=context.config.max_bytes)
             stream = Stream(context.layer, context.members[sender], context.local, ring,
@@ -210,7 +209,7 @@ class Receivers(dict[int, ReceiverEntry]):
         if entry is not None and entry.conn_id == conn_id:
             finished = entry.ring.low
         elif closed is not None and closed.is_open_for(conn_id):
-            finished = closed.delivered
+            finished = closed.finished
         self.acks.refuse(sender, conn_id, finished, now)
 
     # ---------------------------------------------------------------------------------------- scans
