@@ -6,6 +6,8 @@ from audit_help import Group
 
 from ringcast.address import LASTING, Address, Succession
 from ringcast.audit.verdict import audit
+from ringcast.flags import FRAGMENT
+from ringcast.trace import PART
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -151,9 +153,34 @@ def is_back_before_all_is_given(group):
         view | {"view_id": 4, "members": ours}]
 
 
-HEALTHY = (comes_back, is_back_before_all_is_given, comes_back_to_another_one_of_a_succession,
-           is_given_what_was_kept, is_not_shown_a_view,
-           is_given_an_oob_message_of_a_void_view, hears_of_a_member_first)
+def is_back_in_the_middle_of_a_large_message(group):
+    """A and B part, and meet again where they were: at 100. 91 to 101 are the parts of
+    one message, of which A has kept the rest for B."""
+    group.row("A", "send", 100)["flags"] = FRAGMENT | PART
+    for member in "ABC":
+        group.take(member, "deliver", 100)
+    for member, event in (("A", "send"), ("A", "deliver"), ("B", "deliver"), ("D", "deliver")):
+        row = group.row(member, event, 110)
+        end = dict(row, last=101, count=1, flags=FRAGMENT, ord=91 if event == "send" else 90)
+        if member == "A":
+            group.rows["A"].insert(group.find("A", event, 110), end)
+        row.update(first=102, count=9)
+    view = {"event": "view", "flags": 1, "wall": 152_000_000, "view_id": 9}
+    for member, other in ("AB", "BA"):
+        departs = {"wall": 152_000_000, "event": "depart", "sender": group.address(other),
+                   "last": 100 if other == "A" else 0}
+        at = group.find(member, "view", view_id=2)
+        group.rows[member][at:at] = [departs, view | {"members": [group.address(member)]}]
+        group.row(member, "view", view_id=2)["view_id"] = 10
+    at = group.find("A", "start", peer=group.address("D"))
+    kept = {"peer": group.address("B"), "first": 91}
+    group.rows["A"].insert(at, group.rows["A"][at] | kept)
+    group.row("D", "view", view_id=2)["view_id"] = 10
+
+
+HEALTHY = (comes_back, is_back_before_all_is_given, is_back_in_the_middle_of_a_large_message,
+           comes_back_to_another_one_of_a_succession, is_given_what_was_kept,
+           is_not_shown_a_view, is_given_an_oob_message_of_a_void_view, hears_of_a_member_first)
 VIOLATIONS = {comes_back_and_lacks_one: ("gap", 61),
               is_given_what_was_kept_but_one: ("gap", 1),
               is_given_what_is_not_for_it: ("stranger", 1),

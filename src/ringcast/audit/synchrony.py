@@ -254,8 +254,7 @@ def skips(groups: Groups, found: Paths) -> dict[tuple[str, Stream], list[Skip]]:
                             if sender in later.members), None)
                 ev = -1 if met is None else found.installs.get((member, met), -1)
                 # One that goes on where it stood skips nothing, and fetches it.
-                ranges[member, Stream(sender)].append(
-                    (last + 1, begin - 1, ev) if begin > last else (FOREVER, last, ev))
+                ranges[member, Stream(sender)].append((last + 1, max(last, begin - 1), ev))
     return ranges
 
 
