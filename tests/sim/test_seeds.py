@@ -204,6 +204,9 @@ KEPT_SETTINGS = [
     # Who took no more messages said that it knew nothing of a stream that it had taken.
     (Settings(stack="mcast-tcp", crashes=2, partitions=5, pauses=2, leaves=3, unicast=20,
               large=10, sealed=True), 1402841),
+    # OOB messages of a member that was back came again when it was back once more.
+    (Settings(stack="mcast-tcp", members=3, size=200, crashes=0, exclusions=3, oob=100, mtu=1500,
+              durable=1, observers=2, sealed=True, options={"capacity": "64"}), 1403349),
 ]
 
 

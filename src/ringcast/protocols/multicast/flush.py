@@ -294,6 +294,7 @@ class Flush:
         if window is None:
             return
         stream = window.stream
+        self.keeping.note_early(stream)
         cut = agreed.end(window)
         if sender in self.departed:
             if cut == window.offset:                    # it was back, and sent nothing for us
@@ -474,8 +475,6 @@ class Flush:
         """If the stream of a departed sender has been delivered up to its cut, forget
         it, unless others may ask for it: until then it may go on, also in the middle of
         a large message."""
-        if gone.whole is None:
-            self.keeping.note_early(gone.stream)
         if gone.is_delivered or not self.layer.receiving:
             gone.whole = gone.stream.whole if gone.whole is None else gone.whole
             if not gone.is_held:
