@@ -60,8 +60,8 @@ class Installed(NamedTuple):
     """A view that the layers installed. The application may see it later. The member's
     own stream begins behind these seqnos for the `new` members. Those of others that
     have `begun` here begin behind these, whatever their senders said: streams of
-    departed senders that were kept for it, and those that begin behind a view that is
-    void (flush.py)."""
+    departed senders that were kept for it, those that begin behind a view that is void
+    (flush.py), and those of senders that it parted from and meets again."""
 
     view: View
     new: dict[Address, int]

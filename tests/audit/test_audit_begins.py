@@ -178,7 +178,33 @@ def is_back_in_the_middle_of_a_large_message(group):
     group.row("D", "view", view_id=2)["view_id"] = 10
 
 
+def ends_before_it_is_shown_that_a_sender_is_back(group):
+    """A and B part, and meet again. B is shown neither view: it has 91 to 100, which
+    A has kept for it, and has not given them to its application when it is killed. It
+    has said that the stream goes on behind them."""
+    a, b = group.rows["A"], group.rows["B"]
+    address = group.address("A")
+    ours, alone, both = [group.address("B")], [address], [address, group.address("B")]
+    view = {"event": "view", "flags": 1, "wall": 152_000_000}
+    departs = {"event": "depart", "wall": 152_000_000, "sender": group.address("B"), "last": 0}
+    start = group.row("A", "start", peer=group.address("D"))
+    for member in "AD":
+        group.row(member, "view", view_id=2).update(
+            view_id=9, members=[address, group.address("D")])
+    at = group.find("A", "view", view_id=9)
+    kept = start | {"peer": group.address("B"), "first": 91, "view_id": 4}
+    a[at:at] = [departs, view | {"view_id": 2, "members": alone}, kept,
+                view | {"view_id": 4, "members": both}, departs]
+    a.insert(group.find("A", "purge", 110), group.take("A", "purge", 100))
+    ack = group.row("B", "ack", 100)
+    del b[group.find("B", "deliver", 100):]
+    b += [view | {"event": "install", "view_id": 3, "members": ours},
+          view | {"event": "install", "view_id": 4, "members": both},
+          kept | {"first": 101}, ack | {"view_id": 1, "wall": 153_000_000}]
+
+
 HEALTHY = (comes_back, is_back_before_all_is_given, is_back_in_the_middle_of_a_large_message,
+           ends_before_it_is_shown_that_a_sender_is_back,
            comes_back_to_another_one_of_a_succession, is_given_what_was_kept,
            is_not_shown_a_view, is_given_an_oob_message_of_a_void_view, hears_of_a_member_first)
 VIOLATIONS = {comes_back_and_lacks_one: ("gap", 61),

@@ -893,6 +893,9 @@ MUTATIONS = [
              "if not gone.is_skipped", "if self.layer.receiving and not gone.is_skipped",
              test="tests/protocols/membership/test_ends.py::"
                   "test_who_takes_no_more_messages_says_what_it_has_taken"),
+    Mutation("who meets a sender again does not say where its stream begins", "Flush.install",
+             "begun[members[member]] = window.offset", "pass",
+             test=FLUSH + "test_who_meets_a_sender_again_says_where_its_stream_begins[mcast-udp]"),
     Mutation("a view waits for a stream of which nothing comes", "Flush._depart",
              "self._end_earlier(stream, cut)", "pass",
              test=FLUSH + "test_a_view_that_waits_for_a_stream_of_which_nothing_comes_is_void"),

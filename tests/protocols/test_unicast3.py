@@ -382,7 +382,7 @@ def cut_off_among_others(b, others=1, size=2):
 
 
 def given_up_among_others(b):
-    """The same, and those who come later leave so much that B forgets what came of A."""
+    """The same, and those who come leave so much that B forgets what came of A."""
     cut_off_among_others(b, 2 + MOST_WINDOWS, b.layer.context.config.max_bytes - 100)
     assert A.incarnation not in b.layer.closed.streams
 

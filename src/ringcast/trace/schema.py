@@ -37,7 +37,8 @@ The events:
 `xmit_req`: it asked for messages again.
 `start`: at which position its stream begins for `peer`, as all agreed on. Or at which
 one the stream of `sender` begins for itself: it was kept for members that come back, or
-the application is not shown the view in which the sender said another one.
+the application is not shown the view in which the sender said another one, or the two
+had parted and meet again.
 `resume`: it had finished the stream of `sender` up to `last` in an earlier incarnation.
 `refuse`: it accepts no messages from now on.
 `observe`: nobody waits for it.

@@ -48,6 +48,7 @@ class Process:
         self.inbox, self.log, self.outstanding = [], [], []
         self.shown = []                         # views
         self.departed = {}                      # as views told it
+        self.begun = {}                         # where streams begin, whatever senders say
         self.room, self.finishes, self.alive = 1 << 20, True, True
         self.installed = self.settled = 0       # the ids of its view, and of the last settled one
         self.alarm = self.wakes = None
@@ -85,6 +86,8 @@ class Process:
 
     def perform(self, effects):
         """Perform the fields in their order, as Channel and the simulator do."""
+        for installed in effects.installed:
+            self.begun |= installed.begun
         self.wire.put(self, effects.packets)
         assert not effects.warnings and effects.fault is None
         self.log += [("view", view.id) for view in effects.views]
@@ -1375,6 +1378,22 @@ def test_who_misses_the_first_stream_of_a_sender_that_departs_twice_is_told_so(p
     assert b.got(c) == d.got(c) == []
     assert b.views() == ([1, 4, 5] if misses == "C" else [1, 5])
     assert (b.departed[c.address], d.departed[c.address]) == (0, 3)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_meets_a_sender_again_says_where_its_stream_begins(protocol):
+    network, membership, a, b, c = group(protocol)
+    c.send(b"C-1")
+    network.run(10)
+    c.alive = False
+    membership.install(membership.prepare([a, b]))
+    c.alive = True
+    membership.install(membership.prepare([c]))
+    c.send(b"C-2")
+    network.run(10)
+    assert a.begun == b.begun == {}
+    membership.install(membership.prepare([a, b, c]))
+    assert a.begun == b.begun == {c.address: 2}
 
 
 @pytest.mark.parametrize("protocol", ["mcast-udp", "nakack2-udp"])

@@ -240,6 +240,7 @@ class Flush:
         self.reported = self.frozen = None
         joined = [member for member in members if member not in stay]
         new: dict[Address, Seqno] = {}
+        begun: dict[Address, Seqno] = {}
         for member in joined:
             start = self.keeping.start(member, agreed)
             layer.track(member, start)
@@ -249,8 +250,10 @@ class Flush:
                 window = self.keeping.open(members[member], agreed)
                 self.unsettled.add(window.stream)
                 self.cuts[window.stream] = agreed.cuts[member]      # it may begin before
-        begun = {stream.sender: begin for stream, begin in self.skips.items()
-                 if skips.get(stream) != begin}
+                if self.had(member) is not None:
+                    begun[members[member]] = window.offset
+        begun |= {stream.sender: begin for stream, begin in self.skips.items()
+                  if skips.get(stream) != begin}
         begun |= {owed.sender: place for owed, place in self.keeping.owed(agreed)
                   if self._owe(owed, place)}
         self.keeping.note_places()      # once more: those that we fetch end for us, too

@@ -7,9 +7,9 @@ are not taken for new ones: nothing is delivered twice, and the sender gets its 
 most recently closed connections are remembered, max_closed_connections of them; with 0
 the texts' own behaviour remains. If a connection had gaps, or a large message that was
 not complete, its whole stream is kept: which messages came behind the gap is known
-nowhere else. So it is if the application has messages of it that are not finished, which
-must not be acknowledged. The oldest of these are given up when all together take too
-many bytes: their connections go on when the application has finished what it has.
+nowhere else. So it is if the application has messages of it that are not finished,
+which must not be acknowledged. The oldest of these are given up when all together take
+too many bytes: their connections go on when the application has finished what it has.
 
 Messages may come before the first one of their connection, or before the view that has
 their sender. They are kept, but few of them and not for long: their sender repeats what
@@ -55,7 +55,7 @@ class Closed(msgspec.Struct):
         return self.conn_id == conn_id and not self.by_sender
 
     def stream_for(self, conn_id: ConnId) -> Stream | None:
-        """Return the stream with which a connection goes on; None: it gets a new one."""
+        """Return the stream with which a connection goes on; None: with a new one."""
         return self.stream if self.conn_id == conn_id and not self.is_given_up else None
 
     def give_up(self) -> None:
