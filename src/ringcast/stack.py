@@ -68,12 +68,21 @@ class Installed(NamedTuple):
     begun: dict[Address, int]
 
 
+class Begun(NamedTuple):
+    """What is here of a message that is not whole: its parts from `first` on."""
+
+    number: int
+    first: int
+    parts: list[bytes]
+
+
 class Giving(NamedTuple):
     """The application's state is to be taken right before it is shown the view
-    `place`, and to be given to `dest`."""
+    `place`, and to be given to `dest`, behind the encoded `begins` of messages."""
 
     place: int
     dest: Address
+    begins: tuple[bytes, ...] = ()
 
 
 class StateNews(NamedTuple):
@@ -124,6 +133,8 @@ class Effects(msgspec.Struct):
     # Views that the layers have agreed on and installed, for traces.
     installed: list[Installed] = []
     views: list[View] = []
+    # By their ids, what has come of messages that are not whole there, by sender.
+    begun: dict[int, dict[int, Begun]] = {}
     # States to be taken, each right before its view is shown.
     givings: list[Giving] = []
     # Of the state that this member is given.

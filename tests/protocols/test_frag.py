@@ -92,6 +92,39 @@ def test_a_message_has_the_seqno_of_its_last_fragment_whichever_completes_it():
         assert reassembly.last == 23
 
 
+def test_the_rest_of_a_message_that_began_before_the_stream_is_put_together_once():
+    parts = cut(bytes(range(200)) * 20, 7, 1000)
+    rest = parts[2] + b"".join(part[HEAD.size:] for part in parts[3:])
+    assert fed(Reassembly(10_000, 1000), parts[2:]) == []
+    reassembly = Reassembly(10_000, 1000, may_begin_inside=True)
+    assert fed(reassembly, [*parts[2:], *parts[2:]]) == [rest]
+    assert reassembly.num_bad == len(parts) - 2 and not reassembly
+    reassembly = Reassembly(10_000, 1000, may_begin_inside=True)
+    assert fed(reassembly, [*parts, *parts[2:]]) == [bytes(range(200)) * 20]
+
+
+@pytest.mark.parametrize("damage", [
+    lambda rest: [rest[0], rest[0], *rest[1:]], lambda rest: [rest[0], *rest[2:]],
+    lambda rest: [rest[0], HEAD.pack(1, 2, 99) + bytes(SMALLEST), *rest[1:]],
+    lambda rest: [HEAD.pack(1, 5, 3) + b"x", *rest], lambda rest: [rest[0][:100], *rest[1:]],
+    lambda rest: [HEAD.pack(1, index, 1 << 31) + bytes(1000) for index in range(1, 100)],
+], ids=["twice", "a gap", "other count", "index beyond count", "too small a part", "too large"])
+def test_a_rest_that_makes_no_sense_is_given_up(damage):
+    reassembly = Reassembly(10_000, 1000, may_begin_inside=True)
+    assert fed(reassembly, damage(cut(PAYLOAD[:5000], 1, 1500)[1:])) == []
+    assert reassembly.num_bad > 0 and reassembly.num_given_up == 1 and not reassembly
+
+
+def test_what_is_here_of_a_message_is_told_for_a_cut_in_its_middle():
+    parts = cut(bytes(3000), 7, 1000)
+    for first, may_begin_inside in [(0, False), (2, True)]:
+        reassembly = Reassembly(10_000, 1000, may_begin_inside)
+        for seqno, part in enumerate(parts[first:-1], 20):
+            reassembly.add(seqno, part, False, 0)
+        begun = 7, first, [part[HEAD.size:] for part in parts[first:-1]]
+        assert [reassembly.begun(cut) for cut in (19, 20, 22)] == [None, begun, begun]
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 @pytest.mark.parametrize("is_oob", [False, True])
 def test_an_index_equal_to_the_number_of_parts_is_no_part(is_oob, count):

@@ -8,10 +8,12 @@ from msgspec import msgpack
 from ringcast import Address
 from ringcast._core.batch import Batch
 from ringcast.config import configure
-from ringcast.flags import STATE
+from ringcast.flags import FRAGMENT, STATE
+from ringcast.protocols.frag import HEAD
 from ringcast.protocols.membership.messages import FAILED, HAS, INSTALL, NEEDS, NO_PART
 from ringcast.protocols.membership.state import (
     NEED,
+    WHOLE,
     Need,
     StateTransfer,
     broken,
@@ -20,6 +22,7 @@ from ringcast.protocols.membership.state import (
 )
 from ringcast.protocols.multicast.base import DATA, REPEAT
 from ringcast.sim.network import MS, Network
+from ringcast.stack import Effects
 
 STACKS = ["mcast-udp", "nakack2-tcp"]
 
@@ -262,7 +265,7 @@ def test_nobody_waits_for_a_member_to_whom_nobody_gives_a_state(group):
 
 
 @pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("size", [2_000, 5_000])
+@pytest.mark.parametrize("size", [2_000, 5_000, 20_000, 60_000])
 def test_large_messages_that_are_on_their_way_are_in_the_state_or_follow_it(stack, size):
     group = Group(stack, max_bundle_size=512, max_datagram=1472).start("A", "B")
     group.settle(20_000)
@@ -321,6 +324,128 @@ def test_loss_does_not_matter():
     group.load(600)
     group.heal()
     assert group.are_alike("A", "C")       # A and B may have begun apart
+
+
+# ------------------------------------------------------------- messages larger than their windows
+
+ALL_STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
+INSIDE = {"max_bundle_size": 512, "max_datagram": 1472}
+
+
+class Stopped:
+    """The messages that A sends to everybody, in the middle of a large one."""
+
+    def __init__(self, group, size):
+        self.group, self.out = group, group["A"].producer.multicasts
+        group["A"].offer(1, size)
+        group.run_until_true(lambda: self.out.large is not None)
+        self.backlog, self.out.backlog = self.out.backlog, []
+        group.run(100)                          # all that was sent has come, and is acknowledged
+
+    def between(self, payload):
+        """Let another thread send a message between two fragments."""
+        large, self.out.large, self.out.backlog = self.out.large, None, [payload]
+        self.group["A"].producer.resume(self.group.now)
+        self.group.run(50)
+        assert not self.out.backlog
+        self.out.large = large
+
+    def go_on(self):
+        self.out.backlog = self.backlog
+        self.group["A"].producer.resume(self.group.now)
+        self.group.run(300)
+
+
+@pytest.fixture(params=ALL_STACKS)
+def stopped(request):
+    """Let A and B have a state, and A be in the middle of a message larger than a
+    window."""
+    group = pair(request.param, **INSIDE)
+    group.load(20)
+    group.settle(20_000)
+    return Stopped(group, 60_000)
+
+
+def test_a_state_and_the_rest_of_a_message_larger_than_a_window_fit(stopped):
+    group = stopped.group
+    group.start("C")
+    group.run_until_true(lambda: group.state("C") == HAS)
+    assert group["C"].replica.transfer.begins
+    stopped.go_on()
+    assert group.are_alike("A", "B", "C")
+    assert not group["C"].replica.transfer.begins
+
+
+def test_the_rest_may_come_before_the_state(stopped):
+    group = stopped.group
+    group.start("C")
+    group["C"].replica.rng.choice = lambda items: 1_000
+    group.run_until_true(lambda: group["C"].replica.transfer.is_whole)
+    stopped.go_on()
+    assert group.state("C") == NEEDS
+    group.run(1_000)
+    assert group.are_alike("A", "B", "C")
+
+
+def test_another_thread_may_send_between_the_parts_of_a_large_message(stopped):
+    group = stopped.group
+    stopped.between(b"between")
+    group.start("C")
+    group.run_until_true(lambda: group.state("C") == HAS)
+    stopped.between(b"again")
+    stopped.go_on()
+    assert group.are_alike("A", "B", "C")
+
+
+def test_who_was_given_the_begin_of_a_message_gives_it_to_the_next_one(stopped):
+    group = stopped.group
+    group["A"].replica.transfer.state = NO_PART
+    group.start("C")
+    group.run_until_true(lambda: group.state("C") == HAS)
+    stopped.out.backlog = stopped.backlog
+    large = stopped.out.large
+    sent = large.sent
+    group["A"].producer.resume(group.now)
+    group.run_until_true(lambda: large.sent > sent)
+    stopped.out.backlog = []
+    group.run(100)
+    assert not large.is_sent
+    group["B"].leave()
+    group.run(300)
+    group.start("D")
+    group.run_until_true(lambda: group.state("D") == HAS)
+    assert group["D"].replica.transfer.begins[group["A"].incarnation].count == large.sent
+    stopped.go_on()
+    assert group["D"].replica.transfer.num_lost == 0
+    assert group.are_alike("C", "D")
+
+
+def test_another_giver_gives_the_begin_up_to_its_own_place(stopped):
+    group = stopped.group
+    group.start("C")
+    group["C"].replica.rng.choice = lambda items: 2_000
+    group.run_until_true(lambda: group["C"].replica.transfer.is_whole)
+    giver = group["C"].replica.transfer.giver
+    assert giver == group["A"].incarnation
+    group["A"].replica.transfer.state = FAILED
+    group["C"].replica.transfer._fail()
+    stopped.go_on()
+    group.run(2_000)
+    assert group.are_alike("A", "B", "C")
+    assert group["C"].replica.num_taken == 1
+
+
+@pytest.mark.parametrize("end", ["crash", "leave"])
+def test_of_a_sender_that_goes_in_the_middle_of_a_message_nobody_keeps_the_begin(stopped, end):
+    group = stopped.group
+    group["A"].replica.transfer.state = NO_PART
+    group.start("C")
+    group.run_until_true(lambda: group.state("C") == HAS)
+    assert group["C"].replica.transfer.begins
+    getattr(group["A"], end)()
+    group.run(500)
+    assert not group["C"].replica.transfer.begins
+    assert group.are_alike("B", "C")
 
 
 # -------------------------------------------------------------------------------- what peers send
@@ -402,6 +527,69 @@ def test_chunks_come_as_they_were_given(group, joiner, size, chunks):
     news = [news for news in joiner.news if news.attempt == joiner.attempt]
     assert [chunk for each in news for chunk in each.chunks] == chunks
     assert news[-1].is_whole and joiner.is_whole
+
+
+def given(group, joiner, begins, chunks=(b"state",), size=200):
+    """Let A give a state, behind some begins. Return the chunks that come."""
+    for part in parts(joiner.place, chunks, size, 1000, begins):
+        joiner._take(batch_of(group, "A", [part]))
+    return [chunk for news in joiner.news for chunk in news.chunks]
+
+
+def begin_of(group, sender, number=7, count=2, payload=b"abcd"):
+    return msgpack.encode([group[sender].incarnation, number, count, payload])
+
+
+def rest_of(group, sender, number=7, index=2, payload=b"ef"):
+    fragments = HEAD.pack(number, index, 3) + payload
+    return Batch(group[sender].address, 9, [fragments], 0, None, FRAGMENT)
+
+
+def test_begins_come_before_the_chunks_of_a_state(group, joiner):
+    begins = [begin_of(group, "A"), begin_of(group, "B", payload=bytes(990))]
+    assert given(group, joiner, begins, [b"", b"abc", b""]) == [b"", b"abc", b""]
+    assert [len(begin.payload) for begin in joiner.begins.values()] == [4, 990]
+    assert joiner.is_whole
+
+
+@pytest.mark.parametrize("begin", [b"\xff", b"abc", msgpack.encode([1, 2, 0, b"abc"]),
+                                   msgpack.encode([1, 2, 3]), msgpack.encode([-1, 2, 3, b""]),
+                                   b"\x91" * 3000])
+def test_a_giver_of_begins_that_make_no_sense_has_failed(group, joiner, begin):
+    assert given(group, joiner, [begin]) == []
+    assert joiner.giver == 0 and joiner.next_need is not None and not joiner.begins
+
+
+def test_a_state_that_ends_before_it_begins_is_none(group, joiner):
+    made = msgpack.encode([joiner.place, 0, [begin_of(group, "A")], WHOLE, False])
+    joiner._take(batch_of(group, "A", [made]))
+    assert joiner.giver == 0 and not joiner.is_whole and not joiner.begins
+
+
+def test_of_each_member_one_begin_is_kept_and_of_strangers_none(group, joiner):
+    """A giver does not fill the memory with them."""
+    strangers = [msgpack.encode([number, 7, 1, b"abc"]) for number in range(1, 100)]
+    own = [begin_of(group, name, number) for name in "ABC" for number in (5, 6, 7)]
+    assert given(group, joiner, [*strangers, *own]) == [b"state"]
+    assert [begin.number for begin in joiner.begins.values()] == [7, 7, 7]
+
+
+@pytest.mark.parametrize(("begin", "rest", "whole"), [
+    ({}, {}, b"abcdef"), ({}, {"index": 1}, b"abef"), ({}, {"index": 3}, None),
+    ({}, {"number": 8}, None), ({"number": 8}, {}, None), ({"payload": b""}, {}, b"ef"),
+    ({"count": 9}, {}, b"ef"), ({}, {"payload": bytes(997)}, None),
+    ({}, {"payload": bytes(996)}, b"abcd" + bytes(996))])
+def test_a_begin_and_the_rest_are_a_message_if_they_fit(group, joiner, begin, rest, whole):
+    given(group, joiner, [begin_of(group, "B", **begin)])
+    joiner.largest = 1000
+    for sender in "AB":
+        effects = Effects(deliveries=[rest_of(group, sender, **rest)])
+        joiner._make_whole(effects)
+        is_whole = sender == "B" and whole is not None
+        assert [batch.payloads for batch in effects.deliveries] == [[whole]] * is_whole
+        assert [batch.flags for batch in effects.deliveries] == [0] * is_whole
+        assert len(joiner.to_finish) == (not is_whole) + (sender == "B")
+    assert len(joiner.begins) == (whole is None)
 
 
 def test_a_buffer_that_is_used_again_may_be_a_chunk(group, joiner):

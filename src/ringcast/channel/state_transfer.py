@@ -113,7 +113,7 @@ class StateCallbacks:
         transfer.givings.add(giving)
         passed = transfer.passed_bytes
         made = parts(giving.place, chunks or iter(()), endpoint.multicast.send_window.largest,
-                     self._config.max_message_size)
+                     self._config.max_message_size, giving.begins)
         try:
             while is_given and self._givings.get(dest) is giving:
                 try:

@@ -17,8 +17,8 @@ import struct
 
 from ringcast._core import wire
 from ringcast.errors import MessageTooLargeError
-from ringcast.protocols.seqnos import MODULUS, Seqno
-from ringcast.stack import Instant
+from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
+from ringcast.stack import Begun, Instant
 
 HEAD = struct.Struct("<QII")  # number of the message, index of the part, number of parts
 # Bytes that a part has at least, except the last. An incomplete message counts as so
@@ -69,12 +69,13 @@ def rejoin(fragments: list[bytes]) -> list[tuple[int, bytes, bool]]:
 class Assembly:
     """A message whose fragments have not all come."""
 
-    __slots__ = ("count", "first", "last", "nbytes", "parts", "since")
+    __slots__ = ("begin", "count", "first", "last", "nbytes", "parts", "since")
 
-    def __init__(self, first: Seqno, count: int) -> None:
+    def __init__(self, first: Seqno, begin: int, count: int) -> None:
         self.first = first              # the seqno of the first fragment that came
         self.last = first               # and of the last part, once it has come
-        self.count = count              # of parts
+        self.begin = begin              # the index of the first part that comes in order
+        self.count = count              # of parts of the message
         self.parts: dict[int, bytes] = {}
         self.nbytes = 0
         self.since: Instant = 0         # when the last part came
@@ -90,8 +91,8 @@ class Incomplete(dict[int, Assembly]):
 
     size = 0
 
-    def begin(self, number: int, first: Seqno, count: int) -> Assembly:
-        assembly = self[number] = Assembly(first, count)
+    def begin(self, number: int, first: Seqno, begin: int, count: int) -> Assembly:
+        assembly = self[number] = Assembly(first, begin, count)
         self.size += assembly.size
         return assembly
 
@@ -108,22 +109,26 @@ class Incomplete(dict[int, Assembly]):
 
 class Reassembly:
     """The incomplete messages of one stream. `limit` is how many bytes a whole message
-    may have, `window` how many all parts that are on the way at once may have."""
+    may have, `window` how many all parts that are on the way at once may have. If a
+    stream `may_begin_inside` a message, the rest of that one is put together, too."""
 
-    __slots__ = ("last", "limit", "num_bad", "num_given_up", "oob", "ordered", "window")
+    __slots__ = ("is_rest", "last", "limit", "may_begin_inside", "num_bad", "num_given_up", "oob",
+                 "ordered", "window")
 
-    def __init__(self, limit: int, window: int) -> None:
+    def __init__(self, limit: int, window: int, may_begin_inside: bool = False) -> None:
         self.limit, self.window = limit, window
+        self.may_begin_inside = may_begin_inside        # until the first fragment in order
         self.ordered = Incomplete()     # one at most
         self.oob = Incomplete()
         self.last: Seqno = 0            # of the last fragment of the message that add() returned
+        self.is_rest = False            # the begin of what add() took is not here
         self.num_given_up = 0           # messages
         self.num_bad = 0                # fragments that make no sense
 
     def __len__(self) -> int:
         return len(self.ordered) + len(self.oob)
 
-    def is_rest(self, fragment: bytes, is_oob: bool) -> bool:
+    def lacks_begin(self, fragment: bytes, is_oob: bool) -> bool:
         """Return whether this is a fragment of a message whose begin is not here."""
         if len(fragment) <= HEAD.size:
             return False
@@ -131,8 +136,10 @@ class Reassembly:
         return index > 0 and number not in (self.oob if is_oob else self.ordered)
 
     def add(self, seqno: Seqno, fragment: bytes, is_oob: bool, now: Instant) -> bytes | None:
-        """Keep a fragment. Return the whole message if this completes it."""
-        open_ones = self.oob if is_oob else self.ordered
+        """Keep a fragment. Return the whole message if this completes it. If the stream
+        began inside of it, that is its rest, with the head of the rest's first
+        fragment."""
+        open_ones, self.is_rest = self.oob if is_oob else self.ordered, False
         if len(fragment) <= HEAD.size:
             self.num_bad += 1
             return None
@@ -141,11 +148,13 @@ class Reassembly:
         if assembly is None:
             if not is_oob:
                 self.give_up(open_ones)
-            if index and not is_oob:                    # the rest of one that was given up
-                self.num_bad += 1
+            if index and not (is_oob or self.may_begin_inside):
+                self.num_bad += 1                       # the rest of one that was given up
+                self.is_rest = True
                 return None
-            assembly = open_ones.begin(number, seqno, count)
-        part = fragment[HEAD.size:]
+            self.may_begin_inside &= is_oob
+            assembly = open_ones.begin(number, seqno, 0 if is_oob else index, count)
+        part, self.is_rest = fragment[HEAD.size:], assembly.begin > 0
         if not self._is_possible(assembly, index, count, part, is_oob):
             self.num_bad += 1
             self.num_given_up += 1
@@ -154,10 +163,11 @@ class Reassembly:
         open_ones.add(assembly, index, part, now)
         if index == count - 1:
             assembly.last = seqno
-        if len(assembly.parts) == count:
+        if assembly.begin + len(assembly.parts) == count:
             open_ones.remove(number)
             self.last = assembly.last
-            return b"".join(assembly.parts[part] for part in range(count))
+            head = [HEAD.pack(number, assembly.begin, count)] if assembly.begin else []
+            return b"".join(head + [assembly.parts[part] for part in range(assembly.begin, count)])
         self._drop_excess(open_ones)
         return None
 
@@ -166,7 +176,7 @@ class Reassembly:
         """Return whether an honest sender may send this part next."""
         if index >= count or count != assembly.count or index in assembly.parts:
             return False
-        is_next = is_oob or index == len(assembly.parts)
+        is_next = is_oob or index == assembly.begin + len(assembly.parts)
         return is_next and (len(part) >= SMALLEST or index == count - 1)
 
     def _drop_excess(self, open_ones: Incomplete) -> None:
@@ -196,17 +206,25 @@ class Reassembly:
         begins at `begin`; otherwise `seqno`."""
         for assembly in self.ordered.values():
             last = (assembly.first + len(assembly.parts) - 1) % MODULUS
-            if seqno == last or begin == assembly.first:
+            if not assembly.begin and (seqno == last or begin == assembly.first):
                 return (assembly.first - 1) % MODULUS
         return seqno
 
+    def begun(self, cut: Seqno) -> Begun | None:
+        """Return what is here of the ordered message that is incomplete, if a part of
+        that is before a cut."""
+        for number, assembly in self.ordered.items():
+            if not precedes(cut, assembly.first):
+                return Begun(number, assembly.begin, [*assembly.parts.values()])
+        return None
+
     def first_incomplete(self, most: int) -> Seqno | None:
         """Return the seqno of the first fragment of the ordered message that is
-        incomplete, if at most `most` bytes of it are here. Its fragments are not
-        acknowledged until it is complete: a member that dies gets it whole in its next
-        incarnation."""
+        incomplete, if its begin came, and at most `most` bytes of it are here. Its
+        fragments are not acknowledged until it is complete: a member that dies gets it
+        whole in its next incarnation."""
         for assembly in self.ordered.values():
-            if assembly.nbytes <= most:
+            if not assembly.begin and assembly.nbytes <= most:
                 return assembly.first
         return None
 

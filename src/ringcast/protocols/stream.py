@@ -167,25 +167,29 @@ class Stream:
 
     def _assemble(self, run: Batch, deliveries: list[Batch], view_id: int, now: Instant) -> int:
         """Deliver the messages that these fragments complete, with the seqno of their
-        last fragment."""
+        last fragment. The rest of a message that began before the stream keeps its
+        flag: state transfer makes the message of it, or drops it."""
         if self.reassembly is None:
-            self.reassembly = Reassembly(self.config.max_message_size, self.config.max_bytes)
+            self.reassembly = Reassembly(self.config.max_message_size, self.config.max_bytes,
+                                         may_begin_inside=self.dest is None)
         self.scans = 0
         handed, seqno, is_oob = 0, run.first, bool(run.bits & OOB)
         for fragment in run.payloads:
-            is_rest = self.rests is not None and self.reassembly.is_rest(fragment, is_oob)
-            payload = None if is_rest else self.reassembly.add(seqno, fragment, is_oob, now)
-            if is_rest:
+            is_skipped = self.rests is not None and self.reassembly.lacks_begin(fragment, is_oob)
+            payload = None if is_skipped else self.reassembly.add(seqno, fragment, is_oob, now)
+            if is_skipped:
                 self._note_rest(seqno, len(deliveries))
             elif payload is not None and is_oob and self.reassembly.last in self.given:
                 pass                    # the application has it
             elif payload is not None:
                 self.outstanding += 1
-                flags, sent_at = run.bits & ~FRAGMENT, self.stamps.take(seqno, 1)
+                flags = run.bits if self.reassembly.is_rest else run.bits & ~FRAGMENT
+                sent_at = self.stamps.take(seqno, 1)
                 deliveries.append(Batch(self.sender, self.reassembly.last, [payload], view_id,
                                         self.dest, flags, self, sent_at))
                 handed += 1
-            elif not self.reassembly and seqno == (self.offset + 1) % MODULUS:
+            if not is_skipped and self.reassembly.is_rest and (
+                    seqno == (self.offset + 1) % MODULUS):
                 self.offset = seqno     # the rest of a message that began before the stream
             seqno = (seqno + 1) % MODULUS
         return handed

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ringcast._core.batch import Batch
 from ringcast.address import Address
 from ringcast.digest import Digest
-from ringcast.flags import Flag
+from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant
 
@@ -60,10 +60,12 @@ class Consumer:
         cluster.at(self._works_until, self._stop_work, batch)
 
     def hold(self, batch: Batch) -> None:
-        """Note a batch that is held back from the application, and counts as
-        finished."""
-        self.member.cluster.checkers.delivered(self.member, batch)
-        self.member.cluster.observer.delivered(self.member, batch)
+        """Note a batch that is held back from the application, and counts as finished.
+        It may be the rest of a message; whether that and its begin are the message, the
+        state shows (replica.py)."""
+        if not batch.bits & FRAGMENT:
+            self.member.cluster.checkers.delivered(self.member, batch)
+            self.member.cluster.observer.delivered(self.member, batch)
         self._note(batch)
 
     def _stop_work(self, batch: Batch) -> None:

@@ -19,7 +19,6 @@ from ringcast.errors import NotMemberError
 from ringcast.flags import STATE, Flag
 from ringcast.protocols.membership.messages import FAILED, HAS, NEEDS
 from ringcast.protocols.membership.state import StateTransfer, broken, parts
-from ringcast.protocols.stream import SHARES
 from ringcast.sim.network import MS
 from ringcast.stack import Giving, Instant, StateNews
 from ringcast.view import View
@@ -69,22 +68,7 @@ class Replica:
         else:
             sums, sender = self.content.checksums, batch.sender.incarnation
             for payload in batch.payloads:
-                if self._is_promised(payload):
-                    sums[sender] = crc32(payload, sums.get(sender, 0))
-
-    def _is_promised(self, payload: bytes) -> bool:
-        """Return whether a message is small enough for the state. One that may fill
-        more than a quarter of a window may be torn by the place."""
-        sizes, config = self.member.producer.fragment_sizes(payload), self.member.config
-        return len(sizes) == 1 or (len(sizes) <= config.capacity // SHARES
-                                   and len(payload) <= self._least_window() // SHARES)
-
-    def _least_window(self) -> int:
-        """Return how many bytes any sender may have on its way at least: its credit, if
-        all send by both protocols, and of that its part before the first ack."""
-        num_members, budget = len(self.member.cluster.names), self.member.multicast.budget
-        credit = min(self.member.config.max_bytes, budget.total // (2 * num_members))
-        return min(budget.sending, credit // max(1, num_members - 1))
+                sums[sender] = crc32(payload, sums.get(sender, 0))
 
     def view(self, view: View) -> None:
         """Check the state at the place of a view, and name it anew. If that view is
@@ -128,7 +112,7 @@ class Replica:
         chunks = [whole[begin:end] for begin, end in zip([0, *at], [*at, None], strict=True)]
         member = self.member
         made = list(parts(giving.place, chunks, member.multicast.send_window.largest,
-                          member.config.max_message_size))
+                          member.config.max_message_size, giving.begins))
         is_given = self.rng.random() < 0.8
         if not is_given:
             made[self.rng.randrange(len(made)):] = [broken(giving.place)]

@@ -14,7 +14,7 @@ from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.config import configure, own_options
 from ringcast.protocols.budget import Budget
-from ringcast.protocols.frag import cut as fragments_of
+from ringcast.protocols.frag import HEAD, cut as fragments_of
 from ringcast.protocols.multicast import keeping
 from ringcast.protocols.multicast.base import DATA, HIGHEST, REPEAT, XMIT_REQ
 from ringcast.protocols.multicast.fetching import FETCH, HELD, Fetch
@@ -1174,7 +1174,8 @@ def test_the_begin_of_a_large_message_fills_no_more_than_a_quarter_of_the_window
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_cut_is_behind_what_an_application_has_got_between_two_fragments(protocol):
-    """Another thread of the sender has sent it."""
+    """Another thread of the sender has sent it. Of the large message a member that
+    comes gets the rest, which state transfer needs."""
     network, membership, a, b = group(protocol, "AB")
     parts = fragments_of(bytes(3000), 1, 600)
     a.send(parts[0], flags=FRAGMENT)
@@ -1189,7 +1190,9 @@ def test_the_cut_is_behind_what_an_application_has_got_between_two_fragments(pro
     a.send(*parts[2:], flags=FRAGMENT)
     membership.settle([a, b, c])
     network.rest()
-    assert b.got(a) == [b"between", bytes(3000)] and c.got(a) == []
+    assert b.got(a) == [b"between", bytes(3000)]
+    assert c.got(a) == [parts[2] + b"".join(part[HEAD.size:] for part in parts[3:])]
+    assert c.window(a).offset == c.window(a).stream.finished == 1 + len(parts)
 
 
 def test_a_message_that_comes_late_from_the_crashed_sender_itself_counts():

@@ -18,7 +18,10 @@ the other delivers after V.
 
 2. *Give.* When the giver's application is shown the view, its state is taken, before it
    gets any other message (Effects.givings). The parts go over the connection between
-   the two (`parts`).
+   the two (`parts`). A large message may be in the middle of its stream at the place
+   (flush.py says when): it is not in the state, and only its rest comes to the other
+   one. So what the giver has of it goes before the state, and both together are the
+   message.
 
 3. *Wait.* The state has messages that only the giver and a dead sender may have. If the
    giver goes, too, they are lost for all others. So the state is passed to the
@@ -33,13 +36,12 @@ the other delivers after V.
 5. *Fail.* If the giver cannot give, or a part is missing, the other asks the
    coordinator for one more view (NEED), whose INSTALL names a giver again.
 
-A cut is never in the middle of a large message (flush.py), unless that one may fill
-more than a quarter of a window: then it may be neither in the state nor among the
-messages that follow. States of groups that become one differ.
+States of groups that become one differ.
 """
 
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
@@ -50,8 +52,9 @@ from ringcast.address import Address
 from ringcast.config import MAX_MEMBERS, Config, nanoseconds
 from ringcast.decoding import UNDECODABLE
 from ringcast.errors import MessageTooLargeError
-from ringcast.flags import STATE
+from ringcast.flags import FRAGMENT, STATE
 from ringcast.kinds import Kind, takes
+from ringcast.protocols.frag import HEAD
 from ringcast.protocols.membership.messages import (
     FAILED,
     HAS,
@@ -64,8 +67,8 @@ from ringcast.protocols.membership.messages import (
     ViewId,
 )
 from ringcast.protocols.membership.seldom import Seldom
-from ringcast.protocols.seqnos import is_seqno
-from ringcast.stack import Effects, Giving, Instant, Layer, StateNews
+from ringcast.protocols.seqnos import Number, is_seqno
+from ringcast.stack import Begun, Effects, Giving, Instant, Layer, StateNews
 from ringcast.status import Layers, StateStatus
 from ringcast.view import View
 
@@ -97,10 +100,20 @@ class Part(msgspec.Struct, array_like=True):
     is_cut: bool = False                # the last chunk goes on in the next part
 
 
+class Begin(msgspec.Struct, array_like=True):
+    """The first `count` parts of a large message of a sender."""
+
+    sender: Number
+    number: Number                      # that the sender has given to the message
+    count: Annotated[int, Meta(ge=1)]
+    payload: bytes
+
+
 NEED = Kind(36, "need", Need, traced=False)
 
 encode = msgspec.msgpack.Encoder().encode
 decoder = msgspec.msgpack.Decoder(Part)
+decode_begin = msgspec.msgpack.Decoder(Begin).decode
 
 
 def assign(seats: Collection[Seat], reports: Mapping[int, Report], view_id: ViewId,
@@ -126,17 +139,16 @@ def assign(seats: Collection[Seat], reports: Mapping[int, Report], view_id: View
             num_new += 1
 
 
-def parts(place: ViewId, chunks: Iterable[bytes], size: int,
-          largest: int) -> Generator[bytes, None, None]:
-    """Yield the parts of a state, encoded, of at most `size` bytes each. Raise
-    TypeError for a chunk that is not bytes-like, and MessageTooLargeError for one of
-    more than `largest` bytes."""
+def parts(place: ViewId, chunks: Iterable[bytes], size: int, largest: int,
+          begins: Iterable[bytes] = ()) -> Generator[bytes, None, None]:
+    """Yield the parts of a state, encoded, of at most `size` bytes each; before its
+    chunks come the `begins` of messages, and an empty one. Raise TypeError for a chunk
+    that is not bytes-like, and MessageTooLargeError for one of more than `largest`
+    bytes."""
     number, room, bundle = 0, size - OVERHEAD, list[Any]()
-    for chunk in chunks:
-        rest = memoryview(chunk).cast("B")
-        if len(rest) > largest:
-            raise MessageTooLargeError(f"a chunk of {len(rest)} bytes is above max_message_size, "
-                                       f"{largest}; yield smaller ones")
+    all_chunks: Iterable[bytes | memoryview] = chain(begins, [b""], checked(chunks, largest))
+    for chunk in all_chunks:
+        rest = memoryview(chunk)
         while len(rest) + PREFIX > room:
             is_cut = room > PREFIX
             if is_cut:
@@ -147,6 +159,16 @@ def parts(place: ViewId, chunks: Iterable[bytes], size: int,
         bundle.append(bytes(rest))                      # the application may use its buffer again
         room -= len(rest) + PREFIX
     yield encode(Part(place, number, bundle, WHOLE))
+
+
+def checked(chunks: Iterable[bytes], largest: int) -> Iterator[memoryview]:
+    """Yield the chunks of an application, if they are bytes-like and not too large."""
+    for chunk in chunks:
+        whole = memoryview(chunk).cast("B")
+        if len(whole) > largest:
+            raise MessageTooLargeError(f"a chunk of {len(whole)} bytes is above max_message_size, "
+                                       f"{largest}; yield smaller ones")
+        yield whole
 
 
 def broken(place: ViewId) -> bytes:
@@ -180,6 +202,9 @@ class StateTransfer(Layer):
         self.duties: list[tuple[ViewId, Address]] = []  # to be given a state at the next view
         self.givings: set[Giving] = set()               # states that our application gives now
         self.passed_bytes = 0                           # that it got while it gave any
+        # By the view of a duty, what had come there of messages that are not whole.
+        self.begun: dict[ViewId, dict[int, Begun]] = {}
+        self.senders: frozenset[int] = frozenset()      # those of which there may be begins
         self._begin_attempt()
         self.attempt = 0                                # grows with each giver that is lost
         self.news: list[StateNews] = []
@@ -202,6 +227,10 @@ class StateTransfer(Layer):
         self.cut: list[bytes] = []                      # the begin of a chunk ...
         self.cut_bytes = 0                              # ... and how much that is
         self.is_whole = False
+        # Of messages that were on their way at the place, by sender. One stays until
+        # the rest comes, or the sender leaves: we may have to give it ourselves.
+        self.begins: dict[int, Begin] = {}
+        self.has_begins = False                         # the state itself has begun to come
 
     # ------------------------------------------------------------------------------------ agreement
 
@@ -222,6 +251,8 @@ class StateTransfer(Layer):
         said = mine.standing if mine is not None else None
         if self.state != NEEDS or said is None or said.state != NEEDS:
             return
+        senders = frozenset(seat.incarnation for seat in install.seats)
+        self.senders = senders if said.place == install.id else self.senders | senders
         if said.giver and said.place == install.id:
             self._lose_attempt(said.giver, said.place)
         elif not said.giver and said.place == install.id:       # there is no state
@@ -328,12 +359,15 @@ class StateTransfer(Layer):
             effects.failures = [batch for batch in effects.failures if not batch.bits & STATE]
         if effects.deliveries:
             self._note_delivered(effects)
+        if self.duties:
+            self.begun |= effects.begun
         released = 0
         if self.is_holding:
             self._hold(effects)
             released = self._release(effects)
         if self.duties and effects.views:
             self._begin_to_give(effects)
+        self._make_whole(effects)
         if self.news and self.place <= self.membership.settling.settled_id:
             effects.state, self.news = self.news, []    # nothing in it can be lost for others
         if self.to_finish:
@@ -353,9 +387,56 @@ class StateTransfer(Layer):
         us as a giver."""
         for view in effects.views:
             if self.membership.multicast.receiving:     # else we leave, and do not have all of it
-                effects.givings += [Giving(view.id, joiner) for place, joiner in self.duties
+                begins = self._begins(self.begun.pop(view.id, {}))
+                effects.givings += [Giving(view.id, joiner, begins) for place, joiner in self.duties
                                     if place <= view.id and joiner in view]
             self.duties = [duty for duty in self.duties if duty[0] > view.id]
+        if not self.duties:
+            self.begun.clear()
+
+    def _begins(self, begun: dict[int, Begun]) -> tuple[bytes, ...]:
+        """Return the begins of all messages that are not whole now, encoded. Of some we
+        have been given the begin ourselves."""
+        begins = dict(self.begins)
+        for sender, (number, first, rest) in begun.items():
+            before = self._begin_of(sender, number, first)
+            if before is not None:
+                payload = b"".join([before, *rest])
+                begins[sender] = Begin(sender, number, first + len(rest), payload)
+        return tuple(map(encode, begins.values()))
+
+    def _begin_of(self, sender: int, number: int, count: int) -> bytes | None:
+        """Return the first parts of a message, so many; None if we do not have them."""
+        if count == 0:
+            return b""
+        begin = self.begins.get(sender)
+        if begin is None or begin.number != number or begin.count < count:
+            return None
+        return begin.payload[:len(begin.payload) // begin.count * count]
+
+    def _make_whole(self, effects: Effects) -> None:
+        """Make messages of the rests that come and the begins that we were given."""
+        for view in effects.views if self.begins else ():
+            for member in view.left:
+                self.begins.pop(member.incarnation, None)
+        if [batch for batch in effects.deliveries if batch.bits & FRAGMENT]:
+            effects.deliveries = [whole for batch in effects.deliveries
+                                  if (whole := self._whole(batch)) is not None]
+
+    def _whole(self, batch: Batch) -> Batch | None:
+        """Return the message of which this is the rest. Without its begin it is
+        finished at once."""
+        if not batch.bits & FRAGMENT:
+            return batch
+        sender, rest = batch.sender.incarnation, batch.payloads[0]
+        number, index, _ = HEAD.unpack_from(rest)
+        before = self._begin_of(sender, number, index)
+        if before is None or len(before) + len(rest) - HEAD.size > self.largest:
+            self.to_finish.append(batch)
+            return None
+        del self.begins[sender]
+        return Batch(batch.sender, batch.first, [before + rest[HEAD.size:]], batch.view_id,
+                     batch.dest, batch.bits & ~FRAGMENT, batch.stream, bytes(batch.sent_at))
 
     def _hold(self, effects: Effects) -> None:
         """Hold back what comes behind the place, and drop what comes before, but for
@@ -469,7 +550,7 @@ class StateTransfer(Layer):
         """Return the chunks that this part makes whole."""
         if part.place > self.place:     # neither was shown the view that names the giver
             self._lose_attempt(self.giver, part.place)
-        is_too_large = self.cut_bytes > self.largest
+        is_too_large = self.cut_bytes > self.largest + OVERHEAD
         is_empty = part.is_cut and b"" in part.chunks[-1:]
         if part.number != self.num_parts or part.end == BROKEN or is_too_large or is_empty:
             self._fail()
@@ -486,7 +567,25 @@ class StateTransfer(Layer):
         if part.is_cut and chunks:
             self.cut = [chunks.pop()]
             self.cut_bytes = len(self.cut[0])
-        return chunks
+        return chunks if self.has_begins else self._take_begins(chunks)
+
+    def _take_begins(self, chunks: list[bytes]) -> list[bytes]:
+        """Take the begins of messages from the chunks of a giver. Return the chunks
+        behind them, which are those of the state."""
+        for place, chunk in enumerate(chunks):
+            if not chunk:
+                self.has_begins = True
+                return chunks[place + 1:]
+            try:
+                begin = decode_begin(chunk)
+            except UNDECODABLE:
+                self._fail()
+                return []
+            if begin.sender in self.senders:
+                self.begins[begin.sender] = begin
+        if self.is_whole:
+            self._fail()                                # the state has not even begun
+        return []
 
     def describe(self, status: Layers) -> None:
         status.state = StateStatus(

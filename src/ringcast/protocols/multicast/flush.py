@@ -444,7 +444,7 @@ class Flush:
                 for batch in effects.deliveries):
             self.is_view_next = True                    # they would be performed after the view
             return False
-        self._show(self.pending.popleft().view)
+        self._show(self.pending.popleft())
         return True
 
     def _is_due(self, pending: Pending) -> bool:
@@ -452,8 +452,12 @@ class Flush:
         return not self.layer.receiving or not any(
             precedes(stream.ring.hd, cut) for stream, cut in pending.cuts.items())
 
-    def _show(self, view: View) -> None:
-        self.layer.stack.effects.views.append(view)
+    def _show(self, pending: Pending) -> None:
+        view, effects = pending.view, self.layer.stack.effects
+        effects.views.append(view)
+        effects.begun[view.id] = {
+            stream.sender.incarnation: begun for stream, cut in pending.cuts.items()
+            if stream.reassembly is not None and (begun := stream.reassembly.begun(cut))}
         self.shown, self.view_id = view, view.id
 
     def stop_receiving(self) -> None:
@@ -572,7 +576,7 @@ class Flush:
         while len(self.departed) > most and self.keeping.holds_too_much():
             self._give_up(next(iter(self.departed)))
         while len(self.pending) > MOST_PENDING:
-            self._show(self.pending.popleft().view)
+            self._show(self.pending.popleft())
 
 
 def without_void(before: View | None, void: View, ends: dict[Address, Seqno], view: View) -> View:
