@@ -86,6 +86,34 @@ def test_the_state_and_the_messages_after_it_fit(replicas, stack):
     assert new.got["old"] == [b"%d" % number for number in range(numbers[0])]
 
 
+@pytest.mark.parametrize("stack", STACKS)
+def test_messages_larger_than_a_window_fit_too_and_others_between_their_parts(replicas, stack):
+    old, other = replicas("old", "other", stack=stack, capacity=16)
+    stop = threading.Event()
+
+    def send(size):
+        while not stop.is_set():
+            old.channel.send(size * (b"%d" % len(old.got["old"])))
+            stop.wait(0.001)
+    old.got["old"] = []
+    senders = [threading.Thread(target=send, args=[size]) for size in (1, 1_000_000)]
+    for sender in senders:
+        sender.start()
+    try:
+        old.wait_for("old", 10)
+        new, = replicas("new", stack=stack, capacity=16)
+    finally:
+        stop.set()
+        for sender in senders:
+            sender.join()
+    for each in (old, other, new):
+        each.channel.send(b"end")
+    for each in (old, other, new):
+        for sender in ("old", "other", "new"):
+            wait_for(lambda each=each, sender=sender: b"end" in each.got.get(sender, ()))
+    assert old.got == other.got == new.got
+
+
 def test_the_state_comes_before_the_first_view_and_is_taken_before_it(replicas):
     old, new = replicas("old", "new")
     view = new.channel.view.id

@@ -113,6 +113,9 @@ MEMBERSHIP = "tests/protocols/membership/test_membership.py::"
 DURABLE = "tests/sim/test_durable.py::"
 BEFORE_A_GAP = "test_what_came_before_a_gap_and_behind_it_is_fetched_from_who_has_it"
 STATES = "tests/sim/test_state_transfer.py::"
+INSIDE = STATES + "test_a_state_and_the_rest_of_a_message_larger_than_a_window_fit"
+FIT = STATES + "test_a_begin_and_the_rest_are_a_message_if_they_fit"
+FRAG = "tests/protocols/test_frag.py::"
 EXCUSES = DURABLE + "test_a_stream_that_was_given_up_excuses_no_other_one[mcast-udp]"
 PRIMARY = "tests/protocols/membership/test_primary.py::"
 MODEL = "tests/protocols/membership/test_primary_model.py::"
@@ -1110,6 +1113,53 @@ MUTATIONS = [
              test=STATES + "test_a_giver_that_sends_nonsense_has_failed"),
     Mutation("keep pieces of a state without a byte", "StateTransfer._add", " or is_empty", "",
              test=STATES + "test_the_piece_of_a_chunk_is_not_empty"),
+    Mutation("give no begins of messages with a state", "StateTransfer._begins",
+             "if before is not None:", "if False:", test=INSIDE + "[mcast-udp]"),
+    Mutation("give none of a begin that another one gave", "StateTransfer._begins",
+             "[before, *rest]", "rest",
+             test=STATES + "test_who_was_given_the_begin_of_a_message_gives_it_to_the_next_one"
+                           "[nakack2-tcp]"),
+    Mutation("a stream never begins inside a message", "Stream._assemble",
+             "may_begin_inside=self.dest is None", "may_begin_inside=False",
+             test=INSIDE + "[nakack2-udp]"),
+    Mutation("a stream begins inside each message", "Reassembly.add",
+             "self.may_begin_inside &= is_oob", "pass",
+             test=FRAG + "test_the_rest_of_a_message_that_began_before_the_stream_is_put_together_"
+                         "once"),
+    Mutation("the rest of a message is the message", "Stream._assemble",
+             "run.bits if self.reassembly.is_rest else run.bits & ~FRAGMENT",
+             "run.bits & ~FRAGMENT", test=INSIDE + "[mcast-tcp]"),
+    Mutation("a stream begins before a message of which it has the rest", "Stream._assemble",
+             "not is_skipped and self.reassembly.is_rest and (", "False and (",
+             test=FLUSH + "test_the_cut_is_behind_what_an_application_has_got_between_two_fragments"
+                          "[mcast-udp]"),
+    Mutation("tell of messages behind the cut", "Reassembly.begun",
+             "not precedes(cut, assembly.first)", "True",
+             test=FRAG + "test_what_is_here_of_a_message_is_told_for_a_cut_in_its_middle"),
+    Mutation("a begin of another message will do", "StateTransfer._begin_of",
+             "begin.number != number", "False", test=FIT),
+    Mutation("a begin may be too short", "StateTransfer._begin_of",
+             "begin.count < count", "False", test=FIT),
+    Mutation("a begin is what its giver has", "StateTransfer._begin_of",
+             "[:len(begin.payload) // begin.count * count]", "", test=FIT),
+    Mutation("a begin and a rest may be as large as they like", "StateTransfer._whole",
+             "len(before) + len(rest) - HEAD.size > self.largest", "False", test=FIT),
+    Mutation("keep the begins of strangers", "StateTransfer._take_begins",
+             "begin.sender in self.senders", "True",
+             test=STATES + "test_of_each_member_one_begin_is_kept_and_of_strangers_none"),
+    Mutation("keep the begins of who is gone", "StateTransfer._make_whole",
+             "for member in view.left:", "for member in ():",
+             test=STATES + "test_of_a_sender_that_goes_in_the_middle_of_a_message_nobody_keeps_"
+                           "the_begin[mcast-udp-crash]"),
+    Mutation("a begin raises where its lists are too deep", "StateTransfer._take_begins",
+             "except UNDECODABLE:", "except msgspec.MsgspecError:",
+             test=STATES + "test_a_giver_of_begins_that_make_no_sense_has_failed"),
+    Mutation("a state may end before it begins", "StateTransfer._take_begins",
+             "if self.is_whole:", "if False:",
+             test=STATES + "test_a_state_that_ends_before_it_begins_is_none"),
+    Mutation("a begin is no larger than a chunk", "StateTransfer._add",
+             "self.largest + OVERHEAD", "self.largest",
+             test=STATES + "test_the_begin_of_the_largest_message_is_taken"),
     Mutation("lists in lists in a file of a journal raise", "read_json",
              "except (ValueError, *UNDECODABLE)", "except ValueError",
              test=FUZZ + "test_a_bug_that_was_found_once_stays_repaired[01100a7b2278223a]"),

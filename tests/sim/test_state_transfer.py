@@ -554,10 +554,19 @@ def test_begins_come_before_the_chunks_of_a_state(group, joiner):
 
 @pytest.mark.parametrize("begin", [b"\xff", b"abc", msgpack.encode([1, 2, 0, b"abc"]),
                                    msgpack.encode([1, 2, 3]), msgpack.encode([-1, 2, 3, b""]),
-                                   b"\x91" * 3000])
+                                   b"\x95\x01\x02\x03\xc4\x00" + b"\x91" * 3000 + b"\xc0"])
 def test_a_giver_of_begins_that_make_no_sense_has_failed(group, joiner, begin):
     assert given(group, joiner, [begin]) == []
     assert joiner.giver == 0 and joiner.next_need is not None and not joiner.begins
+
+
+def test_the_begin_of_the_largest_message_is_taken(group, joiner):
+    """It is encoded, so it has some bytes more than the message; here in pieces of
+    101."""
+    joiner.largest = 1000
+    assert given(group, joiner, [begin_of(group, "A", payload=bytes(999))], size=170) == [b"state"]
+    [begin] = joiner.begins.values()
+    assert len(begin.payload) == 999
 
 
 def test_a_state_that_ends_before_it_begins_is_none(group, joiner):

@@ -9,7 +9,9 @@ before: its cut (membership/). Here is what the streams do about it.
    nothing. From then on it delivers nothing beyond its report, and purges none of its
    own messages beyond it. Messages come and go as ever. The cut of a stream is the
    highest report of all. So a new member gets a large message whole that is on its way,
-   unless its sender has freed a part of it.
+   unless its sender has freed a part of it, or has sent something between two parts.
+   Then the cut is in its middle; what has come of it is told with the view, for state
+   transfer (membership/state.py).
 
 2. *Install.* The view is installed at once, for acks, requests and windows. A new
    member acknowledges a stream from the cut on. The application sees the view at its
