@@ -102,12 +102,16 @@ class Lives:
                 self._was_awaited(receiver.name, sender, had, history)
                 and self._is_held(receiver, sender, following)):
             return begins
-        torn = {end for place in self.begins.get((receiver.name, sender.incarnation), ())
-                if (end := sender.log.end_of(place)) != place}
+        torn = self._torn(receiver, sender)
         while following != begins and (
                 end := sender.log.end_of(sender.log.after(following - 1))) in torn:
             following = (end + 1) % MODULUS     # a part of this message had to be acknowledged
         return following
+
+    def _torn(self, receiver: "Member", sender: "Member") -> set[Seqno]:
+        """Return the ends of messages in whose middle a stream began for a member."""
+        return {end for place in self.begins.get((receiver.name, sender.incarnation), ())
+                if (end := sender.log.end_of(place)) != place}
 
     def _is_held(self, receiver: "Member", sender: "Member", seqno: Seqno) -> bool:
         """Return whether anybody who lives has a message of a sender. It is gone with
@@ -192,11 +196,14 @@ class Lives:
 
     def _without_part(self, receiver: "Member", sender: "Member", had: Seqno) -> Seqno:
         """Return up to where a member has a stream without the large message of which
-        an earlier life had to acknowledge a part, and died."""
+        it had to acknowledge a part before it was cut off, or an earlier life before it
+        died."""
         end = sender.log.end_of((had + 1) % MODULUS)
-        return end if any(precedes(had, finished) and precedes(finished, end)
-                          for finished in (window.stream.finished for window in windows_of(
-                              self._lives(receiver.name), sender))) else had
+        finished = (window.stream.finished
+                    for window in windows_of(self._lives(receiver.name), sender))
+        is_torn = end in self._torn(receiver, sender) or any(
+            precedes(had, seqno) and precedes(seqno, end) for seqno in finished)
+        return end if is_torn else had
 
     def _lives(self, name: str) -> Iterator["Member"]:
         """Yield all processes that have had this name."""
