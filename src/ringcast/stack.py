@@ -135,6 +135,9 @@ class Effects(msgspec.Struct):
     views: list[View] = []
     # By their ids, what has come of messages that are not whole there, by sender.
     begun: dict[int, dict[int, Begun]] = {}
+    # Views and messages that the layers delivered, if the application gets others: they
+    # are held back until it has a state.
+    came: tuple[list[View], list[Batch]] | None = None
     # States to be taken, each right before its view is shown.
     givings: list[Giving] = []
     # Of the state that this member is given.

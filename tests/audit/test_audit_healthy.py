@@ -3,6 +3,7 @@ and a view change, and simulated ones with faults."""
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from channels import PATIENCE, joined
@@ -42,30 +43,42 @@ class EndDetector:
 
 
 def give_a_state(directory):
-    """B comes later and is given A's state, and messages to it alone before."""
-    given = {"A": [], "B": []}
-    options = {"stack": "inproc", "trace": str(directory),
-               "on_state_request": lambda: [b"x" * 1000] * 200, "on_state": list}
+    """B comes later and is given A's state, and messages to it alone before. It holds
+    back, and acknowledges, what A sends meanwhile."""
+    given, is_held = {"A": [], "B": []}, threading.Event()
+
+    def state():
+        yield from [b"x" * 1000] * 200
+        assert is_held.wait(30)
+
+    def hold(a):
+        wait_for(lambda: len(a.view) == 2)
+        a.send_many([b"during"] * 20)
+        wait_for(lambda: a.status().multicast.num_unacked == 0)
+        is_held.set()
 
     def opened(name, **others):
         return Channel("state", name=name, on_message=lambda batch: given[name].extend(batch),
-                       **options, **others)
+                       stack="inproc", trace=str(directory), on_state_request=state, on_state=list,
+                       **others)
 
-    with opened("A") as a:
+    with opened("A") as a, ThreadPoolExecutor() as pool:
         a.send_many([b"before"] * 20)
+        held = pool.submit(hold, a)
         with opened("B", min_members=2) as b:
+            held.result(30)
             a.send_many([b"after"] * 20)
             for _ in range(20):
                 a.send(b"to B", dest="B")
                 b.send(b"of B")
-            wait_for(lambda: len(given["A"]) == len(given["B"]) == 60)
+            wait_for(lambda: len(given["A"]) == len(given["B"]) == 80)
 
 
 def test_a_state_that_was_given_is_no_violation(spark, tmp_path):
     give_a_state(tmp_path)
     result, _ = audit(spark, [tmp_path])
     assert not result.violations and not result.unproven
-    assert result.groups.num_messages == 3 * 20 + 3 * 20
+    assert result.groups.num_messages == 4 * 20 + 4 * 20
 
 
 def exchange(directory, stack):

@@ -207,7 +207,7 @@ KEPT_SETTINGS = [
     # OOB messages of a member that was back came again when it was back once more.
     (Settings(stack="mcast-tcp", members=3, size=200, crashes=0, exclusions=3, oob=100, mtu=1500,
               durable=1, observers=2, sealed=True, options={"capacity": "64"}), 1403349),
-    # A durable member was cut off in the middle of a large message: the last of its sender.
+    # A durable member was cut off in the middle of the last message of a sender.
     (Settings(stack="nakack2-tcp", members=6, size=2000, crashes=3, partitions=5, leaves=6,
               jumps=2, large=40, mtu=0, durable=1, options={"capacity": "16"}), 7000042),
 ]

@@ -15,7 +15,6 @@ from ringcast.address import Address
 from ringcast.config import SEAL, configure, nanoseconds
 from ringcast.digest import Digest
 from ringcast.endpoint import Endpoint
-from ringcast.flags import STATE
 from ringcast.protocols.bundler import Dest
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.seqnos import precedes
@@ -260,7 +259,7 @@ class Member:
 
     def _end_turn(self, now: Instant) -> None:
         self.producer.log_layers()
-        self._perform(self._take(), now)
+        self._perform(self.endpoint.take(), now)
         self.num_ahead += precedes(self.multicast.send_window.sent, self.multicast.own.finished)
         if self.endpoint.has_left and self.alive:
             self.crash()
@@ -306,20 +305,12 @@ class Member:
                 break
             if effects.deliveries:          # what it has finished of them may make room for more
                 self.endpoint.deliver(now)
-            effects = self._take()
-
-    def _take(self) -> Effects:
-        """Take the effects, after noting what the layers deliver: some of it may be
-        held back from the application."""
-        if self.replica is not None:
-            self.came = list(self.stack.effects.views), [
-                batch for batch in self.stack.effects.deliveries if not batch.bits & STATE]
-        return self.endpoint.take()
+            effects = self.endpoint.take()
 
     def _replicate(self, replica: Replica, effects: Effects, now: Instant) -> None:
         """Check what the layers deliver when they do; give the replica what the
         application gets."""
-        views, batches = self.came
+        views, batches = effects.came or (effects.views, effects.deliveries)
         for view in views:
             self._view(view)
         for view in effects.views:

@@ -78,17 +78,20 @@ class Recorder:
     # ---------------------------------------------------------------------------------------- turns
 
     def record_turn(self, effects: Effects, time: int, wall: int) -> None:
-        """Record the effects of a turn."""
-        for view in effects.views:
+        """Record the effects of a turn. What is held back until a state is there was
+        delivered when it came."""
+        views, deliveries = effects.came or (effects.views, effects.deliveries)
+        for view in views:
             self.learn_names(view)
         for installed in effects.installed:
             self.record_installed(installed, time, wall)
         for dest, datagram in effects.packets:
             self.record_datagram(dest, datagram, time, wall)
-        for view in effects.views:
+        for view in views:
             self.record_view(view, time, wall)
-        for batch in effects.deliveries:
-            self.record_delivery(batch, time, wall)
+        for batch in deliveries:
+            if not batch.bits & FRAGMENT:       # the rest of a message, of which more is elsewhere
+                self.record_delivery(batch, time, wall)
         self.record_window(time, wall)
 
     def learn_names(self, view: View) -> None:
@@ -231,14 +234,12 @@ class Recorder:
             self.num_delivered.remember(key, ord)
 
     def _connection_of(self, batch: Batch) -> int | None:
-        """Return the conn-id of the connection over which a batch came. What was held
-        back for a state has no stream any more."""
-        unicast, stream, sender = self.unicast, batch.stream, batch.sender.incarnation
-        if stream is not None and stream is not unicast.loopback.stream:
-            conn_id: int | None = stream.conn_id
+        """Return the conn-id of the connection over which a batch came."""
+        if batch.stream is not self.unicast.loopback.stream:
+            conn_id: int | None = batch.stream.conn_id
             return conn_id
-        ends = unicast.receivers if sender != self.local.incarnation else unicast.senders
-        return ends[sender].conn_id if sender in ends else None
+        sender = self.unicast.senders.get(self.local.incarnation)
+        return None if sender is None else sender.conn_id
 
     def _record_mcast_ack(self, packet: Packet, time: int, wall: int) -> None:
         ack = mcast.ACK.decode(packet.data)

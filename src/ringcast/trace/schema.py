@@ -32,7 +32,9 @@ wrap; positions do not wrap.)
 The events:
 
 `send`, `retransmit`: messages to everybody or to `peer` were sent.
-`deliver`: messages were delivered.
+`deliver`: messages were delivered; also those that are held back from the application
+until it has been given a state. Of a message whose begin comes with the state there is
+no row.
 `ack`: this member said that it has finished the stream of `sender` up to `last`.
 `xmit_req`: it asked for messages again.
 `start`: at which position its stream begins for `peer`, as all agreed on. Or at which

@@ -359,6 +359,7 @@ class StateTransfer(Layer):
             effects.failures = [batch for batch in effects.failures if not batch.bits & STATE]
         if effects.deliveries:
             self._note_delivered(effects)
+        came = effects.views, effects.deliveries
         if self.duties:
             self.begun |= effects.begun
         released = 0
@@ -368,6 +369,8 @@ class StateTransfer(Layer):
         if self.duties and effects.views:
             self._begin_to_give(effects)
         self._make_whole(effects)
+        if effects.deliveries is not came[1]:
+            effects.came = came
         if self.news and self.place <= self.membership.settling.settled_id:
             effects.state, self.news = self.news, []    # nothing in it can be lost for others
         if self.to_finish:
