@@ -225,6 +225,17 @@ def test_what_comes_of_a_connection_that_is_closed_has_its_conn_id(tmp_path):
     assert given and all(row["conn_id"] is not None for row in given)
 
 
+def test_a_message_without_reliability_to_one_member_has_no_conn_id(tmp_path):
+    """Also if the member has sent something to itself."""
+    with joined("AB", trace=str(tmp_path)) as (a, b):
+        b.send(b"to myself", dest="B")
+        assert b.receive(PATIENCE).payload == b"to myself"
+        a.send(b"perhaps", dest="B", flags=Flag.NO_RELIABILITY)
+        assert b.receive(PATIENCE).payload == b"perhaps"
+    given = rows(read(tmp_path), "deliver").to_pylist()
+    assert [row["conn_id"] is None for row in given if row["peer"] is not None] == [False, True]
+
+
 def test_the_close_finds_room_and_says_what_was_dropped(writer, tmp_path):
     writer.append(99, 99, "close", 1)
     writer.close()

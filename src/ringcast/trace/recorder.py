@@ -213,14 +213,13 @@ class Recorder:
                       first=self._position(sender, batch.first),
                       last=self._position(sender, batch.last))
             return
-        conn_id, peer = None, None
-        if batch.dest is not None:
-            peer, conn_id = str(batch.dest), self._connection_of(batch)
+        peer = None if batch.dest is None else str(batch.dest)
         if batch.bits & Flag.NO_RELIABILITY:
             for count, nbytes, sent_at in runs_of(batch):
                 self._row(time, wall, "deliver", sender=str(batch.sender), peer=peer, count=count,
                           flags=batch.bits, nbytes=nbytes, sent_at=sent_at)
             return
+        conn_id = None if batch.dest is None else self._connection_of(batch)
         key = (sender, EVERYONE if batch.dest is None else batch.dest.incarnation, conn_id)
         first = self._position(sender, batch.first)
         ord = None if batch.bits & UNORDERED else self.num_delivered.get(key, 0)
