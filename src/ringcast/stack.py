@@ -69,7 +69,7 @@ class Installed(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """What is here of a message that is not whole: its parts from `first` on."""
+    """Holds what is here of a message that is not whole: its parts from `first` on."""
 
     number: int
     first: int

@@ -387,6 +387,17 @@ def given_up_among_others(b):
     assert A.incarnation not in b.layer.closed.streams
 
 
+def given_up_in_hand():
+    """Return A and B, of which the application has a message of A in hand while the
+    connection is given up; and this batch."""
+    a, b = End(A), End(B, capacity=64, max_bytes=2000)
+    b.stack.receive(a.tell(B, b"1"), b.now)
+    b.stack.deliver(1000, b.now)
+    [batch] = b.stack.take().deliveries
+    given_up_among_others(b)
+    return a, b, batch
+
+
 def talk(a, b, said, finish=True):
     """Let both hear each other for a while."""
     for _ in range(50):
@@ -432,11 +443,7 @@ def test_a_large_message_of_a_connection_that_was_given_up_comes_whole():
 
 
 def test_what_an_application_has_of_a_connection_that_was_given_up_is_not_acknowledged():
-    a, b = End(A), End(B, capacity=64, max_bytes=2000)
-    b.stack.receive(a.tell(B, b"1"), b.now)
-    b.stack.deliver(1000, b.now)
-    [batch] = b.stack.take().deliveries
-    given_up_among_others(b)
+    a, b, batch = given_up_in_hand()
     talk(a, b, a.tell(B, b"2"))
     assert b"2" not in b.got and a.layer.num_unacked() == 2
     b.stack.delivered(batch, b.now)
@@ -445,11 +452,7 @@ def test_what_an_application_has_of_a_connection_that_was_given_up_is_not_acknow
 
 
 def test_a_newer_connection_waits_for_what_an_application_has_of_one_that_was_given_up():
-    a, b = End(A), End(B, capacity=64, max_bytes=2000)
-    b.stack.receive(a.tell(B, b"1"), b.now)
-    b.stack.deliver(1000, b.now)
-    [batch] = b.stack.take().deliveries
-    given_up_among_others(b)
+    _, b, batch = given_up_in_hand()
     later = End(A, conn_id=1_000_000)
     talk(later, b, later.tell(B, b"2"))
     assert b"2" not in b.got

@@ -1383,8 +1383,8 @@ def test_who_misses_the_first_stream_of_a_sender_that_departs_twice_is_told_so(p
     assert (b.departed[c.address], d.departed[c.address]) == (0, 3)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_who_meets_a_sender_again_says_where_its_stream_begins(protocol):
+def group_without_c(protocol):
+    """Let C part from the group, after all have got a message of it."""
     network, membership, a, b, c = group(protocol)
     c.send(b"C-1")
     network.run(10)
@@ -1392,6 +1392,12 @@ def test_who_meets_a_sender_again_says_where_its_stream_begins(protocol):
     membership.install(membership.prepare([a, b]))
     c.alive = True
     membership.install(membership.prepare([c]))
+    return network, membership, a, b, c
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_meets_a_sender_again_says_where_its_stream_begins(protocol):
+    network, membership, a, b, c = group_without_c(protocol)
     c.send(b"C-2")
     network.run(10)
     assert a.begun == b.begun == {}
@@ -1403,13 +1409,7 @@ def test_who_meets_a_sender_again_says_where_its_stream_begins(protocol):
 def test_a_view_that_waits_for_a_stream_of_which_nothing_comes_is_void(protocol):
     """C is back, and B lacks what C sends then. B parts from all before the group is
     settled, so it has reported nothing of that, and holds nothing for it."""
-    network, membership, a, b, c = group(protocol)
-    c.send(b"C-1")
-    network.run(10)
-    c.alive = False
-    membership.install(membership.prepare([a, b]))
-    c.alive = True
-    membership.install(membership.prepare([c]))
+    network, membership, a, b, c = group_without_c(protocol)
     membership.install(membership.prepare([a, b, c]))
     network.dropped = lambda source, dest, kind: dest is b
     c.send(b"C-2")
