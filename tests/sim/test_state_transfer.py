@@ -590,7 +590,7 @@ def test_of_each_member_one_begin_is_kept_and_of_strangers_none(group, joiner):
     ({}, {"payload": bytes(996)}, b"abcd" + bytes(996))])
 def test_a_begin_and_the_rest_are_a_message_if_they_fit(group, joiner, begin, rest, whole):
     given(group, joiner, [begin_of(group, "B", **begin)])
-    joiner.largest = 1000
+    joiner.begins.largest = 1000
     for sender in "AB":
         effects = Effects(deliveries=[rest_of(group, sender, **rest)])
         joiner._make_whole(effects)

@@ -54,7 +54,7 @@ from ringcast.decoding import UNDECODABLE
 from ringcast.errors import MessageTooLargeError
 from ringcast.flags import FRAGMENT, STATE
 from ringcast.kinds import Kind, takes
-from ringcast.protocols.frag import HEAD
+from ringcast.protocols.membership.begins import Begins
 from ringcast.protocols.membership.messages import (
     FAILED,
     HAS,
@@ -67,7 +67,7 @@ from ringcast.protocols.membership.messages import (
     ViewId,
 )
 from ringcast.protocols.membership.seldom import Seldom
-from ringcast.protocols.seqnos import Number, is_seqno
+from ringcast.protocols.seqnos import is_seqno
 from ringcast.stack import Begun, Effects, Giving, Instant, Layer, StateNews
 from ringcast.status import Layers, StateStatus
 from ringcast.view import View
@@ -100,20 +100,10 @@ class Part(msgspec.Struct, array_like=True):
     is_cut: bool = False                # the last chunk goes on in the next part
 
 
-class Begin(msgspec.Struct, array_like=True):
-    """The first `count` parts of a large message of a sender."""
-
-    sender: Number
-    number: Number                      # that the sender has given to the message
-    count: Annotated[int, Meta(ge=1)]
-    payload: bytes
-
-
 NEED = Kind(36, "need", Need, traced=False)
 
 encode = msgspec.msgpack.Encoder().encode
 decoder = msgspec.msgpack.Decoder(Part)
-decode_begin = msgspec.msgpack.Decoder(Begin).decode
 
 
 def assign(seats: Collection[Seat], reports: Mapping[int, Report], view_id: ViewId,
@@ -204,7 +194,7 @@ class StateTransfer(Layer):
         self.passed_bytes = 0                           # that it got while it gave any
         # By the view of a duty, what had come there of messages that are not whole.
         self.begun: dict[ViewId, dict[int, Begun]] = {}
-        self.senders: frozenset[int] = frozenset()      # those of which there may be begins
+        self.begins = Begins(self.largest)
         self._begin_attempt()
         self.attempt = 0                                # grows with each giver that is lost
         self.news: list[StateNews] = []
@@ -227,9 +217,7 @@ class StateTransfer(Layer):
         self.cut: list[bytes] = []                      # the begin of a chunk ...
         self.cut_bytes = 0                              # ... and how much that is
         self.is_whole = False
-        # Of messages that were on their way at the place, by sender. One stays until
-        # the rest comes, or the sender leaves: we may have to give it ourselves.
-        self.begins: dict[int, Begin] = {}
+        self.begins.clear()
         self.has_begins = False                         # the state itself has begun to come
 
     # ------------------------------------------------------------------------------------ agreement
@@ -252,7 +240,9 @@ class StateTransfer(Layer):
         if self.state != NEEDS or said is None or said.state != NEEDS:
             return
         senders = frozenset(seat.incarnation for seat in install.seats)
-        self.senders = senders if said.place == install.id else self.senders | senders
+        if said.place == install.id:
+            self.begins.senders = frozenset()
+        self.begins.senders |= senders
         if said.giver and said.place == install.id:
             self._lose_attempt(said.giver, said.place)
         elif not said.giver and said.place == install.id:       # there is no state
@@ -390,56 +380,27 @@ class StateTransfer(Layer):
         us as a giver."""
         for view in effects.views:
             if self.membership.multicast.receiving:     # else we leave, and do not have all of it
-                begins = self._begins(self.begun.pop(view.id, {}))
+                begins = self.begins.give(self.begun.pop(view.id, {}))
                 effects.givings += [Giving(view.id, joiner, begins) for place, joiner in self.duties
                                     if place <= view.id and joiner in view]
             self.duties = [duty for duty in self.duties if duty[0] > view.id]
         if not self.duties:
             self.begun.clear()
 
-    def _begins(self, begun: dict[int, Begun]) -> tuple[bytes, ...]:
-        """Return the begins of all messages that are not whole now, encoded. Of some we
-        have been given the begin ourselves."""
-        begins = dict(self.begins)
-        for sender, (number, first, rest) in begun.items():
-            before = self._begin_of(sender, number, first)
-            if before is not None:
-                payload = b"".join([before, *rest])
-                begins[sender] = Begin(sender, number, first + len(rest), payload)
-        return tuple(map(encode, begins.values()))
-
-    def _begin_of(self, sender: int, number: int, count: int) -> bytes | None:
-        """Return the first parts of a message, so many; None if we do not have them."""
-        if count == 0:
-            return b""
-        begin = self.begins.get(sender)
-        if begin is None or begin.number != number or begin.count < count:
-            return None
-        return begin.payload[:len(begin.payload) // begin.count * count]
-
     def _make_whole(self, effects: Effects) -> None:
-        """Make messages of the rests that come and the begins that we were given."""
+        """Make messages of the rests that come and the begins that we were given. A
+        rest without its begin is finished at once."""
         for view in effects.views if self.begins else ():
             for member in view.left:
                 self.begins.pop(member.incarnation, None)
         if [batch for batch in effects.deliveries if batch.bits & FRAGMENT]:
-            effects.deliveries = [whole for batch in effects.deliveries
-                                  if (whole := self._whole(batch)) is not None]
-
-    def _whole(self, batch: Batch) -> Batch | None:
-        """Return the message of which this is the rest. Without its begin it is
-        finished at once."""
-        if not batch.bits & FRAGMENT:
-            return batch
-        sender, rest = batch.sender.incarnation, batch.payloads[0]
-        number, index, _ = HEAD.unpack_from(rest)
-        before = self._begin_of(sender, number, index)
-        if before is None or len(before) + len(rest) - HEAD.size > self.largest:
-            self.to_finish.append(batch)
-            return None
-        del self.begins[sender]
-        return Batch(batch.sender, batch.first, [before + rest[HEAD.size:]], batch.view_id,
-                     batch.dest, batch.bits & ~FRAGMENT, batch.stream, bytes(batch.sent_at))
+            deliveries, effects.deliveries = effects.deliveries, []
+            for batch in deliveries:
+                whole = self.begins.join(batch) if batch.bits & FRAGMENT else batch
+                if whole is None:
+                    self.to_finish.append(batch)
+                else:
+                    effects.deliveries.append(whole)
 
     def _hold(self, effects: Effects) -> None:
         """Hold back what comes behind the place, and drop what comes before, but for
@@ -579,13 +540,9 @@ class StateTransfer(Layer):
             if not chunk:
                 self.has_begins = True
                 return chunks[place + 1:]
-            try:
-                begin = decode_begin(chunk)
-            except UNDECODABLE:
+            if not self.begins.take(chunk):
                 self._fail()
                 return []
-            if begin.sender in self.senders:
-                self.begins[begin.sender] = begin
         if self.is_whole:
             self._fail()                                # the state has not even begun
         return []
