@@ -210,6 +210,10 @@ KEPT_SETTINGS = [
     # A durable member was cut off in the middle of the last message of a sender.
     (Settings(stack="nakack2-tcp", members=6, size=2000, crashes=3, partitions=5, leaves=6,
               jumps=2, large=40, mtu=0, durable=1, options={"capacity": "16"}), 7000042),
+    # Members that were cut off in the middle of large messages, and met others again,
+    # were given a state by these, which were not given the rest.
+    (Settings(stack="nakack2-udp", loss=0.1, crashes=4, partitions=3, pauses=1, exclusions=1,
+              leaves=1, jumps=1, mtu=1500), 1404808),
 ]
 
 

@@ -7,8 +7,8 @@ name of the check that failed.
 
 Each part of the checks is in a file of its own: the views (view_checkers.py), the
 streams of messages to everybody (stream_checkers.py), those of durable members over
-several lives (lives.py), messages to single members (unicast_checkers.py), and the
-windows and tables (window_checkers.py).
+several lives (lives.py), messages to single members (unicast_checkers.py), the windows
+and tables (window_checkers.py), and the states of applications (state_checkers.py).
 """
 
 from collections import Counter
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ringcast._core.batch import Batch, Skipped
 from ringcast.protocols.seqnos import Seqno
 from ringcast.sim.lives import Lives
+from ringcast.sim.state_checkers import StateCheckers
 from ringcast.sim.stream_checkers import StreamCheckers
 from ringcast.sim.unicast_checkers import UnicastCheckers
 from ringcast.sim.view_checkers import ViewCheckers
@@ -49,7 +50,7 @@ class Checkers:
         self.streams = StreamCheckers(self)
         self.unicast = UnicastCheckers(self)
         self.windows = WindowCheckers(self)
-        self._states: dict[str, dict[int, int]] = {}    # checksums, by the name of the state
+        self.states = StateCheckers(self)
         self.num_heartbeats: Counter[str] | None = None     # of each member, once nothing is owed
 
     def violated(self, check: str, sentence: str) -> None:
@@ -62,6 +63,7 @@ class Checkers:
         """Check a view that the layers of a member install."""
         self.views.installed(member, view)
         self.lives.installed(member, view)
+        self.states.installed(member, view)
 
     def viewed(self, member: "Member", view: View) -> None:
         """Check a view that an application is shown, the last one of its `views`."""
@@ -77,17 +79,6 @@ class Checkers:
         """Return the ids of the views that a member's layers have installed after one
         view, up to another; and before them the id of the first."""
         return [after, *(each.id for each in self.views.history(member) if after < each.id <= to)]
-
-    def replicated(self, member: "Member", view: View, name: str,
-                   checksums: dict[int, int]) -> None:
-        """Check that states of one name are the same state (replica.py)."""
-        known = self._states.setdefault(name, checksums)
-        if known != checksums:
-            senders = [sender for sender in known.keys() | checksums.keys()
-                       if known.get(sender) != checksums.get(sender)]
-            names = sorted(self.cluster.incarnations[sender].name for sender in senders)
-            self.violated("state", f"{member.name} has another state than others in {view}: it "
-                                   f"differs in the messages of {', '.join(names)}")
 
     def note_cause(self) -> None:
         """Note that from now on a member that is alive may be suspected."""

@@ -16,7 +16,7 @@ from ringcast._core.batch import Batch
 from ringcast._core.send_window import FULL
 from ringcast.address import Address
 from ringcast.errors import NotMemberError
-from ringcast.flags import STATE, Flag
+from ringcast.flags import STATE
 from ringcast.protocols.membership.messages import FAILED, HAS, NEEDS
 from ringcast.protocols.membership.state import StateTransfer, broken, parts
 from ringcast.sim.network import MS
@@ -61,7 +61,7 @@ class Replica:
 
     def deliver(self, batch: Batch) -> None:
         """Add messages to the state."""
-        if batch.dest is not None or batch.flags & Flag.OOB:
+        if not self.member.cluster.checkers.states.counts(batch):
             return
         if self.content.next_name:
             self._violated(f"got {batch}")
@@ -79,8 +79,8 @@ class Replica:
         content.name = content.next_name or self._name_at(view.id)
         content.view_id, content.next_name = view.id, ""
         if self.member.receiving:
-            self.member.cluster.checkers.replicated(self.member, view, content.name,
-                                                    dict(content.checksums))
+            self.member.cluster.checkers.states.check(self.member, view, content.name,
+                                                      dict(content.checksums))
 
     def _was_void(self, view: View) -> bool:
         """Return whether the layers have installed the view of the state before this

@@ -1,0 +1,60 @@
+"""What must hold for the states of simulated applications (replica.py)."""
+
+from typing import TYPE_CHECKING
+
+from ringcast._core.batch import Batch
+from ringcast.flags import Flag
+from ringcast.protocols.seqnos import Seqno, precedes
+from ringcast.view import View
+
+if TYPE_CHECKING:
+    from ringcast.sim.checkers import Checkers
+    from ringcast.sim.member import Member
+
+
+class StateCheckers:
+    """The checks of states, and what they remember."""
+
+    def __init__(self, checkers: "Checkers") -> None:
+        self.checkers = checkers
+        self._checksums: dict[str, dict[int, int]] = {}     # by the name of the state
+        # Where streams were cut when somebody met their senders again, by sender.
+        self._cuts: dict[int, set[Seqno]] = {}
+
+    def installed(self, member: "Member", view: View) -> None:
+        """Note where streams are cut if somebody comes who has been in a view before:
+        such a member meets their senders again, and may be the one that gives the
+        state. One in its first view is given the begins of messages with the state."""
+        incarnations, views = self.checkers.cluster.incarnations, self.checkers.views
+        histories = [views.history(incarnations[each.incarnation]) for each in view.joined]
+        if any(history and history[0].id < view.id for history in histories):
+            layer, pending = member.multicast, member.multicast.flushing.pending
+            streams = [layer.own, *(window.stream for window in layer.windows.values())]
+            for stream in streams:
+                # A view that is shown already is at the place where streams stand.
+                cut = pending[-1].cuts.get(stream) if pending else stream.ring.hd
+                if cut is not None:
+                    self._cuts.setdefault(stream.sender.incarnation, set()).add(cut)
+
+    def counts(self, batch: Batch) -> bool:
+        """Return whether messages belong to the state. Those to one member and OOB
+        messages do not. Nor does a large message that somebody cannot have: a stream
+        was cut in its middle, and its sender met somebody again."""
+        if batch.dest is not None or batch.flags & Flag.OOB:
+            return False
+        sender = self.checkers.cluster.incarnations[batch.sender.incarnation]
+        begin = sender.log.begin_of(batch.first)
+        return all(precedes(cut, begin) or not precedes(cut, batch.first)
+                   for cut in self._cuts.get(sender.incarnation, ()))
+
+    def check(self, member: "Member", view: View, name: str, checksums: dict[int, int]) -> None:
+        """Check that states of one name are the same state."""
+        known = self._checksums.setdefault(name, checksums)
+        if known != checksums:
+            senders = [sender for sender in known.keys() | checksums.keys()
+                       if known.get(sender) != checksums.get(sender)]
+            cluster = self.checkers.cluster
+            names = sorted(cluster.incarnations[sender].name for sender in senders)
+            self.checkers.violated(
+                "state", f"{member.name} has another state than others in {view}: it differs in "
+                         f"the messages of {', '.join(names)}")
