@@ -74,6 +74,12 @@ class Paper(Layer):
     def has_told(self, sender, seqno):
         return self.frozen.get(sender, -1) >= seqno
 
+    def can_give(self, sender, part):
+        return True
+
+    def withholding(self):
+        return set()
+
     def agree(self, agreed):
         self.agreed.append(agreed)
         self.frozen = None

@@ -958,11 +958,11 @@ MUTATIONS = [
              "if now - said > lasts:", "if False:",
              test=CHANGE + "test_one_suspicion_that_is_not_repeated_excludes_nobody"),
     Mutation("who never had the INSTALL counts for a majority", "Detection._voters",
-             "- self.outside", "",
+             "self.suspected", "(self.silent | self.withholding)",
              test=CHANGE + "test_who_never_had_the_install_does_not_keep_a_dead_coordinator_in_"
                            "the_view"),
     Mutation("who is alive and has not our view may coordinate for ever", "Detection._silent_of",
-             "return self.silent | self.outside", "return self.silent",
+             "return self.suspected", "return self.silent",
              test=CHANGE + "test_a_coordinator_that_is_alive_without_our_view_is_not_waited_for_"
                            "for_ever"),
     Mutation("who has another view counts for a majority", "Membership._on_alive",
@@ -1582,12 +1582,31 @@ MUTATIONS = [
              "not self.strangers.take(now)", "False",
              test=HOSTILE + "test_however_many_strangers_prepare_they_are_answered_only_so_often"),
     Mutation("say nothing when a view says that we have what we have not", "Membership._remind",
-             "or (self.is_misquoted and not self.settling.is_settled)", "",
+             "or self._is_misquoted()", "",
              test=FORGED + "test_one_report_of_more_than_there_is_ends_no_deliveries"
                            "[mcast-udp-A-1]"),
     Mutation("our own stream may end beyond what was sent", "Install.held_by", "own + held", "held",
              test=FORGED + "test_one_report_of_more_than_there_is_ends_no_deliveries"
                            "[mcast-udp-C-1]"),
+    Mutation("say nothing when we had to give up what our view says that we have",
+             "Membership._install", "self.multicast.can_give(sender, part) or not", "not",
+             test=FORGED + "test_who_had_to_give_up_what_it_has_reported_asks_for_another_view"
+                           "[mcast-udp]"),
+    Mutation("wait for ever for who does not give what it has reported", "Detection.suspected",
+             "| self.withholding", "",
+             test=FORGED + "test_who_never_gives_what_it_reports_again_and_again_is_excluded"
+                           "[mcast-udp-D]"),
+    Mutation("suspect who gives something now and then", "Fetching._add", "if added:", "if False:",
+             test=FORGED + "test_a_holder_that_gives_a_message_now_and_then_is_not_suspected"
+                           "[mcast-udp]"),
+    Mutation("ask only the one that says that it has most", "next_part",
+             "part.holder not in passed_over", "True",
+             test=DURABLE + "test_who_says_that_it_keeps_more_than_it_has_does_not_stand_for_"
+                            "others[mcast-udp-A-4]"),
+    Mutation("tell only the parts of those that say that they have most", "outermost",
+             "spare[:SPARES]", "[]",
+             test=DURABLE + "test_who_says_that_it_keeps_more_than_it_has_does_not_stand_for_"
+                            "others[mcast-udp-A-4]"),
     Mutation("free for a cut whatever it is", "Flush._depart", "(last - stream.ring.capacity)",
              "(cut - stream.ring.capacity)",
              test=FORGED + "test_one_report_of_more_than_there_is_ends_no_deliveries"

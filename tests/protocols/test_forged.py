@@ -472,3 +472,101 @@ def test_one_report_of_more_than_there_is_ends_no_deliveries(stack, sender, more
     for name in "BCD":
         assert group[name].consumer.got[group["A"].address] == numbered(1, 20), name
         assert group[name].consumer.got[group["B"].address] == [b"afterwards"], name
+
+
+def let_lie(group, liar, sender, more):
+    """In each view that follows, `liar` says that it has `more` messages of `sender`
+    than it has, and does not mind."""
+    multicast, origin = group[liar].multicast, group[sender].incarnation
+    prepare = multicast.prepare
+
+    def lie(now):
+        digest = prepare(now)
+        return digest | {origin: digest[origin] + more} if origin in digest else digest
+
+    multicast.prepare, multicast.can_give = lie, lambda sender, part: True
+    group.checkers.views.has_cause = True       # to exclude it
+
+
+@pytest.mark.parametrize("liar", ["B", "D"])            # B coordinates
+@pytest.mark.parametrize("stack", STACKS)
+def test_who_never_gives_what_it_reports_again_and_again_is_excluded(stack, liar):
+    group = group_of(stack, "BCDA")
+    group["A"].send(*numbered(1, 20))
+    group.settle()
+    let_lie(group, liar, "A", 3)
+    group["A"].crash()
+    group.run(3000)
+    group[min({"B", "C", "D"} - {liar})].send(b"afterwards")
+    group.settle(30_000)
+    for name in {"B", "C", "D"} - {liar}:
+        assert group[name].consumer.got[group["A"].address] == numbered(1, 20), name
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_who_had_to_give_up_what_it_has_reported_asks_for_another_view(stack):
+    """It does not lie, and is not excluded."""
+    group = group_of(stack, "BCDA")
+    unheard(group, "A", "C", "D")
+    group["A"].send(*numbered(1, 5))
+    group.run(2)
+    group["A"].crash()
+    flushing, origin = group["B"].multicast.flushing, group["A"].incarnation
+    while origin not in flushing.departed:
+        group.run(0.01)
+    flushing._give_up(origin)                       # as when it takes too much memory
+    group["B"].send(b"afterwards")
+    group.run(1000)
+    for name in "BCD":
+        assert group[name].members.settling.is_settled
+        assert len(group[name].views[-1]) == 3 and len(group[name].views) <= 5
+        assert group[name].consumer.got[group["B"].address] == [b"afterwards"]
+
+
+def lacking(stack):
+    """A has died, and C lacks 64 datagrams of it, which the others have."""
+    group, messages = group_of(stack, "BCDA"), [b.ljust(500) for b in numbered(1, 64)]
+    unheard(group, "A", "C")
+    group["A"].send(*messages)
+    group.run(2)
+    group.network.cut = set()
+    group["A"].crash()
+    return group, messages
+
+
+@pytest.mark.parametrize("stack", STACKS[::2])
+def test_however_much_is_lost_nobody_takes_a_holder_for_one_that_gives_nothing(stack):
+    (group, messages), longest = lacking(stack), 0
+    heal_all, group.network.loss = group.heal, 0.3
+    departed = group["C"].multicast.flushing.departed
+    for _ in range(5_000):
+        group.run(1)
+        longest = max([longest, *(each.in_vain for each in departed.values())])
+    assert 0 < longest < fetching.SLOW
+    heal_all()
+    heal(group)
+    assert group["C"].consumer.got[group["A"].address] == messages
+    assert [len(member.views) for member in group.living()] == [3, 2, 2]    # B had one alone
+
+
+@pytest.mark.parametrize("stack", STACKS[::2])
+def test_a_holder_that_gives_a_message_now_and_then_is_not_suspected(stack):
+    group, messages = lacking(stack)
+    passed = [0]
+
+    def is_held_up(source, target, datagram):
+        if wire.open_datagram(datagram, group["B"].stack.group).kind != fetching.HELD:
+            return False
+        if group.now - passed[0] < 500_000_000:
+            return True
+        passed[0] = group.now
+        return False
+
+    group.network.discard = is_held_up
+    for _ in range(1800):
+        group.run(10)
+        assert not group["C"].multicast.withholding()
+    assert group["C"].multicast.fetching.is_needed()
+    group.network.discard = None
+    heal(group)
+    assert group["C"].consumer.got[group["A"].address] == messages

@@ -2,6 +2,7 @@
 they stood."""
 
 import pytest
+from msgspec.structs import replace
 
 from ringcast import Digest
 from ringcast._core import wire
@@ -127,6 +128,30 @@ def test_senders_that_died_meanwhile_are_heard_to_the_end(stack):
     play.end()
     assert (play.got(c, d), play.got(c, play["D"]), play.got(b, play["D"])) == (4, 6, 2)
     assert not play["A"].multicast.flushing.departed        # it holds nothing any more
+
+
+@pytest.mark.parametrize("more", [4, 1 << 40])
+@pytest.mark.parametrize("liar", ["A", "B"])            # A coordinates
+@pytest.mark.parametrize("stack", STACKS)
+def test_who_says_that_it_keeps_more_than_it_has_does_not_stand_for_others(stack, liar, more):
+    """D asks the others for what the liar does not give."""
+    play, c, d = play_with_an_absent_member(stack)
+    keeping = play[liar].multicast.keeping
+    kept = keeping.kept
+
+    def lie():
+        said = kept()
+        if (each := said.get(c.incarnation)) is not None:
+            said[c.incarnation] = replace(each, low=(each.low - more) % MODULUS)
+        return said
+
+    keeping.kept = lie
+    play[liar].multicast.can_give = lambda sender, part: True
+    play[liar].multicast.fetching.answer = lambda now: None
+    play.die("C")
+    play.come_back()
+    play.end()
+    assert (play.got(c, d), play.got(c, play["D"])) == (4, 6)
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -4,16 +4,32 @@ from types import SimpleNamespace
 
 from ringcast import Address, Digest
 from ringcast.protocols.multicast.flush import Agreed
-from ringcast.protocols.multicast.keeping import Keeping, Part, next_part, outermost, reach
+from ringcast.protocols.multicast.keeping import (
+    MOST_PARTS,
+    SPARES,
+    Keeping,
+    Part,
+    next_part,
+    outermost,
+    reach,
+)
 from ringcast.protocols.seqnos import MODULUS
 
 WHOLE, BEGIN, MIDDLE, END = Part(1, 4, 9), Part(2, 4, 6), Part(3, 5, 8), Part(4, 8, 9)
 
 
-def test_a_part_that_is_in_another_one_is_not_told():
-    assert outermost([BEGIN, END, WHOLE, MIDDLE]) == [WHOLE]
+def test_of_parts_that_are_in_another_one_a_few_are_told_behind_the_others():
+    assert outermost([BEGIN, END, WHOLE, MIDDLE]) == [WHOLE, BEGIN, END, MIDDLE]
     assert outermost([BEGIN, MIDDLE, END]) == [BEGIN, MIDDLE, END]
-    assert outermost([BEGIN, Part(7, 4, 6)]) == [BEGIN]
+    assert outermost([BEGIN, Part(7, 4, 6)]) == [BEGIN, Part(7, 4, 6)]
+    assert outermost([WHOLE] * 20) == [WHOLE] * (1 + SPARES)
+    assert outermost([Part(1, low, low + 9) for low in range(20)]) == [
+        Part(1, low, low + 9) for low in range(MOST_PARTS)]
+
+
+def test_who_gave_nothing_for_long_is_asked_only_if_nobody_else_has_what_follows():
+    assert next_part([BEGIN, WHOLE], 4, {1}) == BEGIN
+    assert next_part([BEGIN, WHOLE], 6, {1}) == next_part([BEGIN, WHOLE], 4, {1, 2}) == WHOLE
 
 
 def test_the_part_that_has_the_next_and_the_most_is_asked():

@@ -14,6 +14,10 @@ said for OUTSIDE suspect_timeouts that it has our view does not count among thos
 watch, and is suspected itself: if it should coordinate, the others would wait for it
 for ever.
 
+A member may say that it has messages of a departed sender, and not give them. Nobody
+can have what is sent later before it has these. So this is a reason to suspect it, too
+(multicast/fetching.py).
+
 A process that is gone refuses datagrams and dials. Then it is probed at once, and
 nobody waits for suspect_timeout. Multicasts are never refused, so each member also says
 ALIVE to the next one of the view alone, in a small group several times in
@@ -80,7 +84,8 @@ class Detection:
         self.outside: set[int] = set()                  # ... and those who have not for long
         self.probing: dict[int, Probing] = {}
         self.refusing: set[int] = set()                 # that were refused, and have not answered
-        self.silent: set[int] = set()                   # members that we suspect
+        self.silent: set[int] = set()                   # who do not answer
+        self.withholding: set[int] = set()              # who do not give what they have reported
         self.reports: dict[int, set[int]] = {}          # whom others suspect ...
         self.said: dict[int, Instant] = {}              # ... and when each of them said so last
         self.alone: dict[tuple[int, int], Instant] = {}     # (who, whom): since when
@@ -91,6 +96,11 @@ class Detection:
         self.next_nudge: Instant | None = None          # of the next member of the view
         self.expected: Instant | None = None            # when our next turn should be
         self.num_suspected = self.num_probes = self.num_pauses = 0
+
+    @property
+    def suspected(self) -> set[int]:
+        """Return the members that we suspect."""
+        return self.silent | self.outside | self.withholding
 
     # --------------------------------------------------------------------------------------- events
 
@@ -104,6 +114,7 @@ class Detection:
         self.probing = {member: probing for member, probing in self.probing.items()
                         if member in self.watched}
         self.silent &= self.watched
+        self.withholding = set()
         self.refusing &= self.watched
         self.reports, self.said = {}, {}
         self.alone = {}
@@ -197,7 +208,7 @@ class Detection:
     def gone(self, now: Instant) -> set[int]:
         """Return the members that must go."""
         self._drop_old_reports(now)
-        suspected = self.silent.union(self.outside, *self.reports.values())
+        suspected = self.suspected.union(*self.reports.values())
         gone = set(self.departed)
         alone: dict[tuple[int, int], Instant] = {}
         for member in sorted(suspected - gone):
@@ -230,12 +241,11 @@ class Detection:
 
     def _voters(self, member: int) -> set[int]:
         """Return who watches a member, is not suspected by us, and has our view."""
-        return (self.watchers.get(member, set()) - self.silent - self.outside - self.departed
-                - {member})
+        return self.watchers.get(member, set()) - self.suspected - self.departed - {member}
 
     def _silent_of(self, voter: int) -> set[int]:
         if voter == self.layer.local.incarnation:
-            return self.silent | self.outside
+            return self.suspected
         return self.reports.get(voter, set())
 
     def stop(self) -> None:
@@ -263,7 +273,7 @@ class Detection:
         if self.next_beat is not None and self.next_beat <= now:
             self._look(now)
             self._beat(now)
-            if self.silent or self.outside or self.excluded:
+            if self.suspected or self.excluded:
                 self._tell(now)
 
     def _recover(self, now: Instant) -> None:
@@ -291,6 +301,11 @@ class Detection:
                 self.outside.add(member)
                 self._notice("suspects", self.layer.local.incarnation, member,
                              "it is alive, and does not say that it has our view")
+        withholding = self.layer.multicast.withholding() & self.watched
+        for member in sorted(withholding - self.withholding):
+            self._notice("suspects", self.layer.local.incarnation, member,
+                         "it is alive, and does not give what it says it has of one that is gone")
+        self.withholding = withholding
         if not self.probing and self.patience > 1:
             self.patience -= 1
         self._probe(now)
@@ -345,8 +360,7 @@ class Detection:
 
     def _tell(self, now: Instant) -> None:
         """Tell everybody whom we suspect, and whom an operator here has excluded."""
-        body = Suspects(self.layer.view_id, sorted(self.silent | self.outside),
-                        sorted(self.excluded))
+        body = Suspects(self.layer.view_id, sorted(self.suspected), sorted(self.excluded))
         self.layer.send_control(SUSPECTS, body, EVERYONE, now)
 
     def _beat(self, now: Instant) -> None:

@@ -89,6 +89,7 @@ from ringcast.protocols.membership.settling import Settling
 from ringcast.protocols.membership.state import StateTransfer
 from ringcast.protocols.membership.views import agreed_for, view_for
 from ringcast.protocols.multicast.base import Multicast
+from ringcast.protocols.multicast.keeping import Part
 from ringcast.protocols.seqnos import Seqno, later
 from ringcast.stack import Instant, Layer, Packet, sooner
 from ringcast.status import Layers, MembershipStatus
@@ -125,7 +126,7 @@ class Membership(Layer):
         self.promised_at: Instant = 0                   # ... and when
         self.given_up = 0                               # the highest that we had promised before
         self.leavers: dict[int, list[Quorum]] = {}      # who says LEAVE, and what it knew
-        self.is_misquoted = False           # our view says that we have what we have not told
+        self.held: list[tuple[int, Part]] = []      # what others can get from us alone
         self.missed: Seqno | None = None    # nobody delivers what we sent in this view behind it
         self.failed: Seqno | None = None    # up to where our application was told so
         self.is_open = False                            # it was started, and has not left
@@ -457,8 +458,10 @@ class Membership(Layer):
             return                                      # a member of our view is with us or gone
         if not self.multicast.may_end_at(mine.cut) or not self.rekeying.fits(install):
             return
-        self.is_misquoted = any(not self.multicast.has_told(sender, last)
-                                for sender, last in install.held_by(self.local.incarnation))
+        # What we have told and freed since then, nobody needs.
+        self.held = [(sender, part) for sender, part in install.held_by(self.local.incarnation)
+                     if self.multicast.can_give(sender, part)
+                     or not self.multicast.has_told(sender, part.last)]
         agreed = agreed_for(self.local.incarnation, install, before)
         former, self.install = self.members, install
         self.members = {seat.incarnation: seat for seat in install.seats}
@@ -549,7 +552,7 @@ class Membership(Layer):
             self.leaving.say(now)
         if self.settling.is_waiting:
             self.settling.answer(coordinator, now)
-        if self._is_kept_waiting(now) or (self.is_misquoted and not self.settling.is_settled):
+        if self._is_kept_waiting(now) or self._is_misquoted():
             refusal = Refuse(self.view_id, self.promised)
             if coordinator == self.local.incarnation:
                 self.coordinator.take_refusal(coordinator, refusal, now)
@@ -559,6 +562,12 @@ class Membership(Layer):
     def _is_kept_waiting(self, now: Instant) -> bool:
         """Return whether we have promised a view that should have come by now."""
         return self.promised > self.view_id and now - self.promised_at >= WAIT
+
+    def _is_misquoted(self) -> bool:
+        """Return whether others may wait for what our view says that we have, and we
+        do not have it: somebody has reported in our name, or we had to give it up."""
+        return not self.settling.is_settled and not all(
+            self.multicast.can_give(sender, part) for sender, part in self.held)
 
     def _step(self, now: Instant) -> None:
         """Do what a member or coordinator has to do now, and set the deadline of the

@@ -179,12 +179,15 @@ class Install(Seats, array_like=True):
     back: Incarnations = []             # members that take the place of an absent one
     left: Incarnations = []             # durable members that have left: nobody waits for them
 
-    def held_by(self, member: int) -> list[tuple[int, int]]:
-        """Return the streams that others can get from a member alone, and up to where:
-        its own, and those of departed senders that it holds."""
-        own = [(seat.incarnation, seat.cut) for seat in self.seats if seat.incarnation == member]
-        held = [(gone.incarnation, part.last) for gone in self.gone
-                for part in (Part(gone.holder, 0, gone.cut), *gone.parts) if part.holder == member]
+    def held_by(self, member: int) -> list[tuple[int, Part]]:
+        """Return what others can get from a member alone, by sender: of its own stream,
+        and of those of departed senders that it holds. An empty part stands for all
+        that others may lack up to there."""
+        own = [(seat.incarnation, Part(member, seat.cut, seat.cut)) for seat in self.seats
+               if seat.incarnation == member]
+        held = [(gone.incarnation, part) for gone in self.gone
+                for part in (Part(gone.holder, gone.cut, gone.cut), *gone.parts)
+                if part.holder == member]
         return own + held
 
     @property

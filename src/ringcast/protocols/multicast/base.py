@@ -33,7 +33,7 @@ from ringcast.protocols.multicast.credits import Credits
 from ringcast.protocols.multicast.fetching import FETCH, HELD, Fetch
 from ringcast.protocols.multicast.flush import Agreed, Flush
 from ringcast.protocols.multicast.gap_looks import XMIT_REQ, GapLooks, XmitReq
-from ringcast.protocols.multicast.keeping import Keeping
+from ringcast.protocols.multicast.keeping import Keeping, Part
 from ringcast.protocols.multicast.observing import OBSERVERS_ROOM, Observing
 from ringcast.protocols.multicast.retention import ROOM, follow_low
 from ringcast.protocols.multicast.rules import Rules
@@ -435,9 +435,17 @@ class Multicast(Rules):
         return self.flushing.may_end_at(cut)
 
     def has_told(self, sender: int, seqno: Seqno) -> bool:
-        """Return whether this member has reported a stream up to this seqno; its own,
-        whether it has sent it."""
+        """Return whether this member has reported a stream up to this seqno."""
         return self.flushing.has_told(sender, seqno)
+
+    def can_give(self, sender: int, part: Part) -> bool:
+        """Return whether this member has a part of the stream of a departed sender, or
+        of its own."""
+        return self.flushing.can_give(sender, part)
+
+    def withholding(self) -> set[int]:
+        """Return the members that have not given for long what they have reported."""
+        return self.fetching.withholding()
 
     def agree(self, agreed: Agreed) -> None:
         """Note what the members agreed on for the view that comes next."""

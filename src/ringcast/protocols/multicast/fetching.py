@@ -9,6 +9,12 @@ more than was asked for (retransmission.py).
 Over a connection an answer is not lost, but under load it waits behind messages, for a
 second and more. So all that is missing is asked for at once, and again only if nothing
 comes for STALLED scans, and ever more rarely.
+
+If nothing comes of one holder for SLOW scans, another one is asked that has a part,
+too. A holder of which nothing comes for WITHHELD scans does not have what it has
+reported, or does not give it. The group would wait for it for ever, so it is suspected,
+like one that is silent (membership/detection.py). A datagram that is lost now and then
+is not enough for that: over UDP it was asked a hundred times by then.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +35,8 @@ from ringcast.stack import Instant, Packet
 if TYPE_CHECKING:
     from ringcast.protocols.multicast.base import Multicast
 
+SLOW = 256              # scans without an answer, until somebody else is asked who has it
+WITHHELD = 4096         # scans without an answer: nobody waits so long for one that is only slow
 PREFIX = wire.HEADER_SIZE + 8           # of HELD: the header, and who sent the messages first
 
 
@@ -77,9 +85,12 @@ class Fetching:
         for origin, gone in self.departed.items():
             if gone.is_complete:
                 continue
-            holder, end = gone.source()
-            gaps = self._gaps_of(gone, holder, end) if layer.lossless else (
-                gone.gaps.scan(gone.ring))
+            before = gone.asked
+            if gone.in_vain and gone.in_vain % SLOW == 0:
+                gone.passed_over |= {before[0]}
+            holder, end = gone.asked = gone.source()
+            gone.in_vain = gone.in_vain + 1 if holder == before[0] else 0
+            gaps = self._gaps_of(gone, before) if layer.lossless else gone.gaps.scan(gone.ring)
             missing = [(first, earlier(last, end)) for first, last in gaps
                        if not precedes(end, first)]
             for ranges in requests(missing, layer.config.max_datagram):
@@ -87,12 +98,18 @@ class Fetching:
                 layer.counters.num_missing_asked += count(ranges)
                 layer.send_control(FETCH, Fetch(origin, ranges), holder, now)
 
-    def _gaps_of(self, gone: Departed, holder: int, end: Seqno) -> list[Range]:
+    def _gaps_of(self, gone: Departed, before: tuple[int, Seqno]) -> list[Range]:
         """Return what to ask for now over a connection: all, if somebody else has it
-        than when we asked last, or if nothing comes."""
-        is_known, gone.asked = gone.asked == (holder, end), (holder, end)
-        stalls = gone.stalled.stalls((holder, end, gone.ring.num_missing))
-        return [] if is_known and not stalls else gone.ring.missing(MAX_RANGES, end)
+        than when we asked `before`, or if nothing comes."""
+        is_known = gone.asked == before
+        stalls = gone.stalled.stalls((gone.asked, gone.ring.num_missing))
+        return [] if is_known and not stalls else gone.ring.missing(MAX_RANGES, gone.asked[1])
+
+    def withholding(self) -> set[int]:
+        """Return the members that have given nothing for long of what they are asked
+        for."""
+        return {gone.asked[0] for gone in self.departed.values()
+                if gone.in_vain >= WITHHELD and gone.is_held and not gone.is_complete}
 
     def note(self, member: int, fetch: Fetch) -> bool:
         """Note what a member misses, clipped to what we have. Return False if it makes
@@ -167,6 +184,8 @@ class Fetching:
         if arrivals is None:
             return False
         added = self.layer.add(gone, packet.kind, arrivals, now)
+        if added:
+            gone.in_vain = 0
         if packet.kind == HELD:
             self.layer.counters.held_received += added
         return True

@@ -168,11 +168,8 @@ class Flush:
         return (cut - reported) % MODULUS <= most
 
     def has_told(self, sender: int, seqno: Seqno) -> bool:
-        """Return whether we have reported a stream up to this seqno; our own, whether
-        we have sent it."""
+        """Return whether we have reported a stream up to this seqno."""
         told = (self.reported or {}).get(sender)
-        if sender == self.layer.local.incarnation:
-            told = self.layer.send_window.sent
         return told is not None and not precedes(told, seqno)
 
     def bound_purge(self, seqno: Seqno) -> Seqno:
@@ -479,6 +476,16 @@ class Flush:
             each for each in reversed(self.departed.values())
             if each.is_held and each.stream.sender.incarnation == origin]
         return gone if window is None else [window, *gone]
+
+    def can_give(self, sender: int, part: Part) -> bool:
+        """Return whether we have a part of the stream of a departed sender, or of our
+        own. What is held of a sender may be several streams. An empty part stands for
+        all that others may lack up to there."""
+        if sender == self.layer.local.incarnation:
+            return not precedes(self.layer.send_window.sent, part.last)
+        held = self.held_of(sender)
+        return any(not precedes(each.come_up_to, part.last) for each in held) and (
+            part.low == part.last or any(not precedes(part.low, each.ring.low) for each in held))
 
     def end(self, gone: Departed) -> None:
         """If the stream of a departed sender has been delivered up to its cut, forget

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 MOST_HELD = 64                          # departed streams that are held
 HELD_WINDOWS = 8                        # times max_bytes that they may take together
 MOST_PARTS = 16                         # of one stream
+SPARES = 3                              # of these, that are in other ones
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
@@ -92,13 +93,18 @@ class Owed(NamedTuple):
 
 
 def outermost(parts: Iterable[Part]) -> list[Part]:
-    """Return the parts that are not in another one; of equal ones the first, and not
-    too many."""
+    """Return the parts that are not in another one, of equal ones the first, and not
+    too many; behind them a few others. Somebody may say that it has more than it
+    has."""
     kept: list[Part] = []
+    spare: list[Part] = []
     for part in parts:
-        if not any(is_in(part, other) for other in kept):
+        if any(is_in(part, other) for other in kept):
+            spare.append(part)
+        else:
+            spare += [other for other in kept if is_in(other, part)]
             kept = [*(other for other in kept if not is_in(other, part)), part]
-    return kept[:MOST_PARTS]
+    return (kept + spare[:SPARES])[:MOST_PARTS]
 
 
 def is_in(part: Part, other: Part) -> bool:
@@ -106,9 +112,12 @@ def is_in(part: Part, other: Part) -> bool:
     return not (precedes(part.low, other.low) or precedes(other.last, part.last))
 
 
-def next_part(parts: Iterable[Part], place: Seqno) -> Part | None:
-    """Return the part that has what follows a place, and the most of it."""
+def next_part(parts: Iterable[Part], place: Seqno,
+              passed_over: Collection[int] = ()) -> Part | None:
+    """Return the part that has what follows a place, and the most of it; if possible
+    not one of those who are passed over."""
     fit = [part for part in parts if not precedes(place, part.low) and precedes(place, part.last)]
+    fit = [part for part in fit if part.holder not in passed_over] or fit
     return max(fit, key=lambda part: (part.last - place) % MODULUS, default=None)
 
 

@@ -54,8 +54,10 @@ class Departed(ReceiveWindow):
     is_held: bool = True                # others may ask us for it
     whole: Seqno | None = None          # the end of the last whole message, once delivered
     is_skipped: bool = False            # our application was not shown the view with its sender
-    # Over a connection: whom we asked last, and up to where; scans without an answer.
-    asked: tuple[int, Seqno] = (0, 0)
+    asked: tuple[int, Seqno] = (0, 0)   # whom we asked last, and up to where
+    in_vain: int = 0                    # scans since then, or since anything came
+    passed_over: frozenset[int] = frozenset()   # who gave nothing for long
+    # Over a connection: when to ask again.
     stalled: Backoff = field(default_factory=lambda: Backoff(STALLED))
 
     @property
@@ -64,7 +66,7 @@ class Departed(ReceiveWindow):
 
     def source(self) -> tuple[int, Seqno]:
         """Return who has what comes next, and up to where."""
-        part = next_part(self.parts, self.come_up_to)
+        part = next_part(self.parts, self.come_up_to, self.passed_over)
         return (self.holder, self.cut) if part is None else (part.holder,
                                                              earlier(part.last, self.cut))
 
