@@ -15,16 +15,19 @@ from ringcast.protocols.multicast.base import XmitReq
 from ringcast.protocols.retransmission import (
     MAX_PATIENCE,
     MAX_RANGES,
+    MOST_LOOKED,
+    MOST_NOTED,
     SHARES,
     Ask,
     Gaps,
     Pace,
+    Quota,
     Requests,
     Tail,
     requests,
     split,
 )
-from ringcast.protocols.seqnos import MODULUS, count, united, without
+from ringcast.protocols.seqnos import MODULUS, count, in_two, united, without
 from ringcast.protocols.unicast3 import control
 
 SEQNO = st.integers(0, MODULUS - 1)
@@ -424,6 +427,37 @@ def test_a_member_that_asks_for_much_is_not_remembered_without_bound():
         start = 10_000 * now
         ask(requests, 0, now, B=[(start + 2 * k, start + 2 * k) for k in range(1, 2000)])
     assert sum(map(len, requests.lately.values())) <= 2 * MAX_RANGES
+
+
+def test_many_members_that_ask_for_much_are_not_remembered_without_bound():
+    requests = Requests()
+    for member in range(1, 257):
+        requests.add(member, [(2 * k, 2 * k) for k in range(1, 2000)])
+    requests.take(0, 0, PERIOD)
+    assert sum(map(len, requests.lately.values())) == MOST_NOTED
+
+
+def test_of_many_that_ask_for_much_in_one_turn_each_has_its_part():
+    quota, ranges, everybody = Quota(), [(1, 1)] * MAX_RANGES, range(256)
+    taken = [len(quota.take(member, ranges, 256, now=1)) for member in everybody]
+    assert taken == [MAX_RANGES] * 2 + [MOST_LOOKED // 256] * 254
+    assert not any(quota.take(member, ranges, 256, now=1) for member in everybody)
+    assert len(quota.take(9, ranges, 256, now=2)) == MAX_RANGES
+
+
+@given(SEQNO, st.lists(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), max_size=4)))
+def test_what_is_in_two_lists_is_in_more_than_one(base, lists):
+    def at(steps):
+        return (base + steps) % MODULUS
+
+    ranges = [united([(at(first), at(first + more)) for first, more in each], base)
+              for each in lists]
+    found = in_two(ranges, base)
+    assert found == united(found, base)
+    for step in range(1, 80):
+        one = [(at(step), at(step))]
+        times = sum(not without(one, each, base) for each in ranges)
+        assert (not without(one, found, base)) == (times > 1)
 
 
 ASKED = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), max_size=4)

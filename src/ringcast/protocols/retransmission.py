@@ -18,7 +18,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
+
+from msgspec import Meta
 
 from ringcast._core import wire
 from ringcast._core.marks import Marks
@@ -31,6 +33,7 @@ from ringcast.protocols.seqnos import (
     Range,
     Seqno,
     count,
+    in_two,
     is_seqno,
     precedes,
     united,
@@ -41,6 +44,8 @@ from ringcast.stack import Instant
 LOOKS = 12              # scans for gaps in an xmit_interval
 MANY_GAPS = 32          # with twice as many, looks are half as frequent, and so on
 MAX_RANGES = 2048       # in the requests of one scan
+MOST_LOOKED = 2 * MAX_RANGES    # in one turn, of all members
+MOST_NOTED = 4 * MAX_RANGES     # that are remembered of all members, in one interval
 RANGE_BYTES = 19        # of one range in a request, at most: two numbers of 64 bits
 REQUEST_BYTES = 64      # of a request besides, at most: header, conn-id, timestamp
 MIN_PATIENCE = 2        # scans until a gap is asked for again, at least
@@ -49,6 +54,9 @@ MAX_ROUND_TRIP = 512    # ... and when it does: then repeats wait in a long queu
 CALM = 64               # scans in order until the allowance for disorder is made smaller
 MAX_SILENCE = 64        # scans between two repeats of a thing while nothing changes
 SHARES = 32             # an interval may repeat this part of a window, even if nothing gets through
+
+
+Ranges = Annotated[list[Range], Meta(max_length=MAX_RANGES)]    # of a request
 
 
 class Gaps:
@@ -418,23 +426,30 @@ class Pace:
 
 
 class Quota:
-    """Bounds the ranges of each member that are looked at in one turn: about as many as
-    a scan asks for. The rest counts as lost, so a flood of requests keeps nobody from
-    its turns."""
+    """Bounds the ranges that are looked at in one turn: of each member as many as a
+    scan asks for, and of all together MOST_LOOKED, beyond which each has only its part
+    of these. The rest counts as lost, so a flood of requests, in whatever names, keeps
+    nobody from its turns."""
 
-    __slots__ = ("num_ranges", "turn")
+    __slots__ = ("num_ranges", "total", "turn")
 
     def __init__(self) -> None:
         self.turn: Instant | None = None
         self.num_ranges: dict[int, int] = {}        # in this turn, by member
+        self.total = 0
 
-    def allows(self, member: int, ranges: list[Range], now: Instant) -> bool:
-        """Note that a member asks for these, and return whether to look at them."""
+    def take(self, member: int, ranges: list[Range], num_members: int,
+             now: Instant) -> list[Range]:
+        """Return what to look at of these ranges, for which one of so many members
+        asks."""
         if now != self.turn:
-            self.turn, self.num_ranges = now, {}
+            self.turn, self.num_ranges, self.total = now, {}, 0
         before = self.num_ranges.get(member, 0)
-        self.num_ranges[member] = before + len(ranges)
-        return before < MAX_RANGES
+        room = max(MOST_LOOKED - self.total, MOST_LOOKED // max(1, num_members) - before)
+        taken = ranges[:max(0, min(room, MAX_RANGES - before))]
+        self.num_ranges[member] = before + len(taken)
+        self.total += len(taken)
+        return taken
 
 
 class Requests(dict[int, list[Range]]):
@@ -445,7 +460,7 @@ class Requests(dict[int, list[Range]]):
     Where most is missed by several, everything goes to everybody at once: then it is
     lost on the way that all have in common."""
 
-    __slots__ = ("before", "lately", "num_asked", "num_new", "since")
+    __slots__ = ("before", "lately", "num_asked", "num_new", "num_noted", "since")
 
     def __init__(self) -> None:
         super().__init__()
@@ -453,6 +468,7 @@ class Requests(dict[int, list[Range]]):
         # What was asked for since then, by member; by EVERYONE, what went to everybody.
         self.lately: dict[int, list[Range]] = {}
         self.before: dict[int, list[Range]] = {}    # the same of the interval before
+        self.num_noted = 0                          # ranges in `lately`
         # Seqnos that were asked for, once by each member, and those that nobody else
         # had asked for; older ones count less.
         self.num_asked = self.num_new = 0
@@ -468,22 +484,23 @@ class Requests(dict[int, list[Range]]):
         self._forget_old(now, interval)
         known = self._recall(low)
         told = known.pop(EVERYONE, [])
-        shared: list[Range] = []
+        before = united(chain.from_iterable(known.values()), low)
+        new: list[Range] = []
         answers: dict[int, list[Range]] = {}
         for member, ranges in self.items():
-            wanted, mine = united(ranges, low), known.pop(member, [])
-            others = united(chain.from_iterable(known.values()), low)
+            wanted, mine = united(ranges, low), known.get(member, [])
             first = without(wanted, mine, low)
             self.num_asked += count(first)
-            self.num_new += count(without(first, others, low))
-            due = without(wanted, without(told, mine, low), low)    # the rest is on its way
-            shared += without(due, without(due, others, low), low)
-            answers[member], known[member] = due, united([*mine, *wanted], low)
+            new += first
+            answers[member] = without(wanted, without(told, mine, low), low)    # or on its way
+            known[member] = united([*mine, *wanted], low)
             self._note(member, wanted)
         self.clear()
-        if self.num_asked * 2 > self.num_new * 3:
-            shared = [each for due in answers.values() for each in due]
-        together = united(shared, low)
+        self.num_new += count(without(united(new, low), before, low))
+        together = united(chain.from_iterable(answers.values()), low)
+        if self.num_asked * 2 <= self.num_new * 3:
+            by_one = without(together, in_two(known.values(), low), low)
+            together = without(together, by_one, low)
         self._note(EVERYONE, together)
         alone = {member: without(due, together, low) for member, due in answers.items()}
         return {dest: ranges for dest, ranges in {EVERYONE: together, **alone}.items() if ranges}
@@ -492,7 +509,7 @@ class Requests(dict[int, list[Range]]):
         """Begin another interval, if it is time."""
         if (passed := now - self.since) >= interval:
             self.before = self.lately if passed < 2 * interval else {}
-            self.lately, self.since = {}, now
+            self.lately, self.since, self.num_noted = {}, now, 0
             self.num_asked, self.num_new = self.num_asked // 2, self.num_new // 2
 
     def _recall(self, low: Seqno) -> dict[int, list[Range]]:
@@ -504,9 +521,13 @@ class Requests(dict[int, list[Range]]):
         return known
 
     def _note(self, member: int, ranges: list[Range]) -> None:
-        """Note what was asked for now; no more than is asked for in one scan."""
+        """Note what was asked for now; no more than is asked for in one scan, and not
+        too much of all members."""
         noted = self.lately.setdefault(member, [])
-        noted += ranges[:MAX_RANGES // 2 - len(noted)]
+        room = min(MAX_RANGES // 2 - len(noted), MOST_NOTED - self.num_noted)
+        before = len(noted)
+        noted += ranges[:max(0, room)]
+        self.num_noted += len(noted) - before
 
 
 def first_of(ranges: list[Range], most: int) -> list[Range]:

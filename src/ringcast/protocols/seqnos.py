@@ -78,6 +78,19 @@ def without(ranges: Iterable[Range], others: Iterable[Range], base: Seqno) -> li
     return left
 
 
+def in_two(lists: Iterable[Iterable[Range]], base: Seqno) -> list[Range]:
+    """Return the seqnos that are in more than one of these lists, each as `united`
+    returns it for `base`."""
+    found: list[Range] = []
+    reached = 0                         # steps from base, up to which some list has come
+    for start, end in sorted(((first - base) % MODULUS, (last - base) % MODULUS)
+                             for ranges in lists for first, last in ranges):
+        if start <= reached:
+            found.append(((base + start) % MODULUS, (base + min(end, reached)) % MODULUS))
+        reached = max(reached, end)
+    return united(found, base)
+
+
 def count(ranges: Iterable[Range]) -> int:
     """Return how many seqnos the ranges have."""
     return sum((last - first) % MODULUS + 1 for first, last in ranges)

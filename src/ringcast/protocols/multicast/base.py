@@ -264,8 +264,8 @@ class Multicast(Rules):
         """On reception of FETCH from P: note what P misses of another sender, clipped
         to what we have of it."""
         self.counters.fetches_received += 1
-        return not self.quota.allows(member, fetch.ranges, now) or (
-            self.fetching.note(member, fetch))
+        ranges = self.quota.take(member, fetch.ranges, len(self.members), now)
+        return self.fetching.note(member, fetch.origin, ranges)
 
     def add(self, window: ReceiveWindow, kind: int, arrivals: wire.Arrivals, now: Instant) -> int:
         """Add messages to a window, and return how many were new. If we had finished
@@ -302,15 +302,14 @@ class Multicast(Rules):
         """On reception of XMIT-REQ from P: note what P asks for, clipped to what was
         sent and P may lack."""
         self.counters.xmit_reqs_received += 1
-        if not self.quota.allows(member, request.ranges, now):
-            return True
-        wanted = clipped(request.ranges, self.has_up_to(member), self.send_window.sent)
+        ranges = self.quota.take(member, request.ranges, len(self.members), now)
+        wanted = clipped(ranges, self.has_up_to(member), self.send_window.sent)
         if wanted is None:
             return False
         self.requests.add(member, wanted)
         ring = self.send_window.ring
-        if member in self.observers and self.retransmits and request.ranges and not precedes(
-                ring.low, request.ranges[0][0]):
+        if member in self.observers and self.retransmits and ranges and not precedes(
+                ring.low, ranges[0][0]):
             body = self.announcing.highest(self.view_id)
             self.send_control(HIGHEST, body, member, now)       # it may go on behind LOW
         return True

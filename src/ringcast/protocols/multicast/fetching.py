@@ -27,7 +27,15 @@ from ringcast._core.stamps import Stamps
 from ringcast._core.window import Window
 from ringcast.kinds import Kind
 from ringcast.protocols.multicast.windows import Departed
-from ringcast.protocols.retransmission import MAX_RANGES, Pace, Requests, clipped, requests, within
+from ringcast.protocols.retransmission import (
+    MAX_RANGES,
+    Pace,
+    Ranges,
+    Requests,
+    clipped,
+    requests,
+    within,
+)
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant, Packet
@@ -42,7 +50,7 @@ PREFIX = wire.HEADER_SIZE + 8           # of HELD: the header, and who sent the 
 
 class Fetch(msgspec.Struct, array_like=True):
     origin: int                         # the departed sender
-    ranges: list[Range]                 # missing of its messages, inclusive, oldest first
+    ranges: Ranges                      # missing of its messages, inclusive, oldest first
 
 
 FETCH = Kind(20, "fetch", Fetch, about="ranges")        # what I miss of a departed sender
@@ -111,16 +119,16 @@ class Fetching:
         return {gone.asked[0] for gone in self.departed.values()
                 if gone.in_vain >= WITHHELD and gone.is_held and not gone.is_complete}
 
-    def note(self, member: int, fetch: Fetch) -> bool:
+    def note(self, member: int, origin: int, ranges: list[Range]) -> bool:
         """Note what a member misses, clipped to what we have. Return False if it makes
         no sense."""
-        streams = self._streams_of(fetch.origin)
+        streams = self._streams_of(origin)
         if not streams:
             return True                 # it has settled, and the FETCH came late
-        wanted = clipped(fetch.ranges, streams[-1].ring.low, end_of(streams[0]))
+        wanted = clipped(ranges, streams[-1].ring.low, end_of(streams[0]))
         if wanted is None:
             return False
-        self.wanted.setdefault(fetch.origin, Requests()).add(member, wanted)
+        self.wanted.setdefault(origin, Requests()).add(member, wanted)
         return True
 
     def answer(self, now: Instant) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from ringcast.kinds import Kind
 from ringcast.protocols.multicast.windows import ReceiveWindow
-from ringcast.protocols.retransmission import MANY_GAPS, Tail, requests
+from ringcast.protocols.retransmission import MANY_GAPS, Ranges, Tail, requests
 from ringcast.protocols.seqnos import Range, Seqno, count, later
 from ringcast.stack import Instant
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class XmitReq(msgspec.Struct, array_like=True):
-    ranges: list[Range]                 # missing, inclusive, oldest first
+    ranges: Ranges                      # missing, inclusive, oldest first
 
 
 XMIT_REQ = Kind(6, "xmit_req", XmitReq, about="ranges")  # what I miss

@@ -11,7 +11,8 @@ import msgspec
 
 from ringcast._core import wire
 from ringcast.kinds import Kind
-from ringcast.protocols.seqnos import Range, Seqno, is_seqno
+from ringcast.protocols.retransmission import Ranges
+from ringcast.protocols.seqnos import Seqno, is_seqno
 
 # Both have 64 bits, only grow, compare by serial arithmetic, and are never 0.
 ConnId = int                            # of one connection of its sender
@@ -35,7 +36,7 @@ class Ack(msgspec.Struct, array_like=True):
 
 class XmitReq(msgspec.Struct, array_like=True):
     conn_id: ConnId
-    ranges: list[Range]                 # missing, inclusive, oldest first
+    ranges: Ranges                      # missing, inclusive, oldest first
     timestamp: Timestamp
 
 

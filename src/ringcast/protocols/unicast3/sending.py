@@ -165,13 +165,12 @@ class Senders(dict[int, SenderEntry]):
         """Send again what the receiver asks for and the window still has. Return False
         if the request makes no sense."""
         counters = self.context.counters
-        if not self.quota.allows(peer, request.ranges, now):
-            return True
+        ranges = self.quota.take(peer, request.ranges, len(self.context.members), now)
         entry = self._find_entry(peer, request.conn_id)
         if entry is None:               # it was closed, and the receiver did not hear of that
             self.send_close(peer, request.conn_id, now)
             return True
-        wanted = clipped(request.ranges, entry.highest_acked, entry.highest_sent)
+        wanted = clipped(ranges, entry.highest_acked, entry.highest_sent)
         if wanted is None or not is_seqno(request.timestamp):
             return False
         counters.unicast_xmit_reqs_received += 1
