@@ -339,3 +339,20 @@ def test_the_ceiling_rises_seldom():
     for instant in range(0, 10_000, 10):
         assert not ceiling.allows(far, instant * MS)
     assert ceiling.counter == sense.FIRST_LAST + 20 * sense.STEP
+
+
+@pytest.mark.parametrize("pause", [0.3, 20.0])
+def test_two_groups_become_one_soon_after_a_flood_of_prepares_of_strangers_ends(pause):
+    """While it lasts, they do not: each promises the views of the strangers."""
+    world = formed("ABCDE")
+    world.partition("AB", "CDE")
+    world.run(5000)
+    world.cut = set()
+    for number in range(1, int(2000 / pause)):
+        for node in world.living():
+            seats = [Seat("Z", 1000 + number, "elsewhere", 0), node.layer.seat()]
+            view_id = node.layer.view_id + (1 << sense.COUNTER)
+            hear(node, 1000 + number, PREPARE, Prepare(view_id, seats))
+        world.run(pause)
+    assert not world.is_one()
+    assert world.run_until_one(5000) < 3000
