@@ -1603,10 +1603,16 @@ MUTATIONS = [
     Mutation("wait for ever for who does not give what it has reported", "Detection.suspected",
              "| self.withholding", "",
              test=FORGED + "test_who_never_gives_what_it_reports_again_and_again_is_excluded"
-                           "[mcast-udp-D]"),
+                           "[mcast-udp-D-3]"),
     Mutation("suspect who gives something now and then", "Fetching._add", "if added:", "if False:",
              test=FORGED + "test_a_holder_that_gives_a_message_now_and_then_is_not_suspected"
                            "[mcast-udp]"),
+    Mutation("suspect a holder after some seconds, if scans are frequent", "Fetching.withholding",
+             "max(WITHHELD, WITHHELD_FOR // self.layer.scan_pause)", "WITHHELD",
+             test=FORGED + "test_a_holder_has_twelve_seconds_however_frequent_scans_are"),
+    Mutation("suspect a holder though there is no room for what it has", "Fetching.ask",
+             "gone.in_vain + gone.has_room", "gone.in_vain + 1",
+             test=FORGED + "test_a_holder_is_not_suspected_while_there_is_no_room_for_what_it_has"),
     Mutation("ask only the one that says that it has most", "next_part",
              "part.holder not in passed_over", "True",
              test=DURABLE + "test_who_says_that_it_keeps_more_than_it_has_does_not_stand_for_"

@@ -488,13 +488,13 @@ def let_lie(group, liar, sender, more):
     group.checkers.views.has_cause = True       # to exclude it
 
 
-@pytest.mark.parametrize("liar", ["B", "D"])            # B coordinates
+@pytest.mark.parametrize("liar, more", [("B", 3), ("D", 3), ("D", 1 << 40)])    # B coordinates
 @pytest.mark.parametrize("stack", STACKS)
-def test_who_never_gives_what_it_reports_again_and_again_is_excluded(stack, liar):
+def test_who_never_gives_what_it_reports_again_and_again_is_excluded(stack, liar, more):
     group = group_of(stack, "BCDA")
     group["A"].send(*numbered(1, 20))
     group.settle()
-    let_lie(group, liar, "A", 3)
+    let_lie(group, liar, "A", more)
     group["A"].crash()
     group.run(3000)
     group[min({"B", "C", "D"} - {liar})].send(b"afterwards")
@@ -523,9 +523,9 @@ def test_who_had_to_give_up_what_it_has_reported_asks_for_another_view(stack):
         assert group[name].consumer.got[group["B"].address] == [b"afterwards"]
 
 
-def lacking(stack):
+def lacking(stack, **options):
     """A has died, and C lacks 64 datagrams of it, which the others have."""
-    group, messages = group_of(stack, "BCDA"), [b.ljust(500) for b in numbered(1, 64)]
+    group, messages = group_of(stack, "BCDA", **options), [b.ljust(500) for b in numbered(1, 64)]
     unheard(group, "A", "C")
     group["A"].send(*messages)
     group.run(2)
@@ -570,3 +570,31 @@ def test_a_holder_that_gives_a_message_now_and_then_is_not_suspected(stack):
     group.network.discard = None
     heal(group)
     assert group["C"].consumer.got[group["A"].address] == messages
+
+
+def test_a_holder_is_not_suspected_while_there_is_no_room_for_what_it_has():
+    """So it is at a member that is back, lacks many windows, and is slow."""
+    group, _ = lacking("mcast-udp")
+    multicast, origin = group["C"].multicast, group["A"].incarnation
+    while origin not in multicast.flushing.departed:
+        group.run(0.01)
+    gone = multicast.flushing.departed[origin]
+    gone.cut += 10_000
+    group.run(500)
+    assert not gone.is_complete and gone.ring.num_missing == 0
+    for _ in range(1500):
+        group.run(10)
+        assert not multicast.withholding()
+
+
+def test_a_holder_has_twelve_seconds_however_frequent_scans_are():
+    group, _ = lacking("mcast-udp", xmit_interval=1)
+    group.network.discard = lambda source, target, datagram: (
+        wire.open_datagram(datagram, group["B"].stack.group).kind == fetching.HELD)
+    multicast, later = group["C"].multicast, 0
+    while not any(gone.in_vain for gone in multicast.flushing.departed.values()):
+        group.run(1)
+    while not multicast.withholding():
+        group.run(10)
+        later += 10
+    assert 11_500 < later < 13_000

@@ -11,10 +11,10 @@ second and more. So all that is missing is asked for at once, and again only if 
 comes for STALLED scans, and ever more rarely.
 
 If nothing comes of one holder for SLOW scans, another one is asked that has a part,
-too. A holder of which nothing comes for WITHHELD scans does not have what it has
-reported, or does not give it. The group would wait for it for ever, so it is suspected,
-like one that is silent (membership/detection.py). A datagram that is lost now and then
-is not enough for that: over UDP it was asked a hundred times by then.
+too. A holder of which nothing comes for WITHHELD scans, and for 12 s at least, does not
+have what it has reported, or does not give it. The group would wait for it for ever, so
+it is suspected, like one that is silent (membership/detection.py). A datagram that is
+lost now and then is not enough for that: over UDP it was asked a hundred times by then.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 SLOW = 256              # scans without an answer, until somebody else is asked who has it
 WITHHELD = 4096         # scans without an answer: nobody waits so long for one that is only slow
+WITHHELD_FOR = 12_000_000_000   # nanoseconds that these are at least, if scans are frequent
 PREFIX = wire.HEADER_SIZE + 8           # of HELD: the header, and who sent the messages first
 
 
@@ -97,7 +98,7 @@ class Fetching:
             if gone.in_vain and gone.in_vain % SLOW == 0:
                 gone.passed_over |= {before[0]}
             holder, end = gone.asked = gone.source()
-            gone.in_vain = gone.in_vain + 1 if holder == before[0] else 0
+            gone.in_vain = gone.in_vain + gone.has_room if holder == before[0] else 0
             gaps = self._gaps_of(gone, before) if layer.lossless else gone.gaps.scan(gone.ring)
             missing = [(first, earlier(last, end)) for first, last in gaps
                        if not precedes(end, first)]
@@ -116,8 +117,9 @@ class Fetching:
     def withholding(self) -> set[int]:
         """Return the members that have given nothing for long of what they are asked
         for."""
+        enough = max(WITHHELD, WITHHELD_FOR // self.layer.scan_pause)
         return {gone.asked[0] for gone in self.departed.values()
-                if gone.in_vain >= WITHHELD and gone.is_held and not gone.is_complete}
+                if gone.in_vain >= enough and gone.is_held and not gone.is_complete}
 
     def note(self, member: int, origin: int, ranges: list[Range]) -> bool:
         """Note what a member misses, clipped to what we have. Return False if it makes

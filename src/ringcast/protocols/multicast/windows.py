@@ -55,7 +55,7 @@ class Departed(ReceiveWindow):
     whole: Seqno | None = None          # the end of the last whole message, once delivered
     is_skipped: bool = False            # our application was not shown the view with its sender
     asked: tuple[int, Seqno] = (0, 0)   # whom we asked last, and up to where
-    in_vain: int = 0                    # scans since then, or since anything came
+    in_vain: int = 0                    # scans with room since then, or since anything came
     passed_over: frozenset[int] = frozenset()   # who gave nothing for long
     # Over a connection: when to ask again.
     stalled: Backoff = field(default_factory=lambda: Backoff(STALLED))
@@ -69,6 +69,12 @@ class Departed(ReceiveWindow):
         part = next_part(self.parts, self.come_up_to, self.passed_over)
         return (self.holder, self.cut) if part is None else (part.holder,
                                                              earlier(part.last, self.cut))
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether something is missing for which there is room: our application
+        may be slow."""
+        return self.ring.num_missing > 0 and 2 * self.ring.nbytes <= self.ring.max_bytes
 
     @property
     def is_delivered(self) -> bool:
