@@ -59,9 +59,9 @@ class Packet(msgspec.Struct, gc=False):
 class Installed(NamedTuple):
     """A view that the layers installed. The application may see it later. The member's
     own stream begins behind these seqnos for the `new` members. Those of others that
-    have `begun` here begin behind these, whatever their senders said: streams of
-    departed senders that were kept for it, those that begin behind a view that is void
-    (flush.py), and those of senders that it parted from and meets again."""
+    have `begun` here begin behind these: streams of new members, which may die before
+    they say so; and, whatever their senders said, those of departed senders that were
+    kept for it, and those that begin behind a view that is void (flush.py)."""
 
     view: View
     new: dict[Address, int]

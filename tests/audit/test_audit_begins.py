@@ -54,6 +54,24 @@ def begins(group, sender, first):
     group.rows["D"].insert(group.find("D", "view"), row)
 
 
+def meets_one_that_never_has_the_view(group):
+    """D was given 60 messages of A in an earlier life. A dies before it has view 2, in
+    which its stream begins behind 100 for D."""
+    ack = group.row("D", "ack", 110)
+    del group.rows["A"][group.find("A", "view", view_id=2):]
+    for member in "BD":
+        group.rows[member] = [row for row in group.rows[member] if row.get("last", 0) <= 100]
+    rows = group.rows["D"]
+    rows.insert(0, {"wall": 0, "event": "resume", "sender": group.address("A"), "last": 60})
+    rows[2:2] = [ack | {"wall": 161_000_000, "first": 101, "last": 100, "count": 0}]
+    begins(group, "A", 101)
+
+
+def acknowledges_what_is_not_said_to_be_passed_over(group):
+    meets_one_that_never_has_the_view(group)
+    group.take("D", "start")
+
+
 def is_given_what_was_kept(group):
     """A and B have kept for D what C sent in view 1."""
     sent = {"wall": 120_000_000, "event": "send", "sender": group.address("C"), "first": 1,
@@ -205,9 +223,11 @@ def ends_before_it_is_shown_that_a_sender_is_back(group):
 
 HEALTHY = (comes_back, is_back_before_all_is_given, is_back_in_the_middle_of_a_large_message,
            ends_before_it_is_shown_that_a_sender_is_back,
-           comes_back_to_another_one_of_a_succession, is_given_what_was_kept,
+           comes_back_to_another_one_of_a_succession, meets_one_that_never_has_the_view,
+           is_given_what_was_kept,
            is_not_shown_a_view, is_given_an_oob_message_of_a_void_view, hears_of_a_member_first)
 VIOLATIONS = {comes_back_and_lacks_one: ("gap", 61),
+              acknowledges_what_is_not_said_to_be_passed_over: ("ack", 61),
               is_given_what_was_kept_but_one: ("gap", 1),
               is_given_what_is_not_for_it: ("stranger", 1),
               says_that_it_was_not_shown_a_view: ("gap", 101),

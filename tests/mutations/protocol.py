@@ -895,9 +895,9 @@ MUTATIONS = [
              "if not gone.is_skipped", "if self.layer.receiving and not gone.is_skipped",
              test="tests/protocols/membership/test_ends.py::"
                   "test_who_takes_no_more_messages_says_what_it_has_taken"),
-    Mutation("who meets a sender again does not say where its stream begins", "Flush.install",
+    Mutation("nobody says where the streams of new members begin here", "Flush.install",
              "begun[members[member]] = window.offset", "pass",
-             test=FLUSH + "test_who_meets_a_sender_again_says_where_its_stream_begins[mcast-udp]"),
+             test=FLUSH + "test_each_says_where_the_streams_of_new_members_begin[mcast-udp]"),
     Mutation("a view waits for a stream of which nothing comes", "Flush._depart",
              "self._end_earlier(stream, cut)", "pass",
              test=FLUSH + "test_a_view_that_waits_for_a_stream_of_which_nothing_comes_is_void"),
@@ -1112,6 +1112,10 @@ MUTATIONS = [
              test=STATES + "test_a_giver_that_sends_nonsense_has_failed"),
     Mutation("keep pieces of a state without a byte", "StateTransfer._add", " or is_empty", "",
              test=STATES + "test_the_piece_of_a_chunk_is_not_empty"),
+    Mutation("the place of a stream to all is before a part of a message", "Stream.retire",
+             "self.ring.hd if self.dest is None else self.whole", "self.whole",
+             test=FLUSH + "test_a_view_comes_behind_a_part_of_a_large_message_that_is_forgotten_"
+                          "by_then"),
     Mutation("give no begins of messages with a state", "Begins.give",
              "if before is not None:", "if False:", test=INSIDE + "[mcast-udp]"),
     Mutation("give none of a begin that another one gave", "Begins.give",

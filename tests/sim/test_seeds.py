@@ -214,6 +214,9 @@ KEPT_SETTINGS = [
     # were given a state by these, which were not given the rest.
     (Settings(stack="nakack2-udp", loss=0.1, crashes=4, partitions=3, pauses=1, exclusions=1,
               leaves=1, jumps=1, mtu=1500), 1404808),
+    # A view waited for the end of a part of a large message, which was forgotten.
+    (Settings(messages=20, crashes=1, partitions=1, leaves=2, jumps=1, unicast=100, large=10,
+              mtu=1500, late=2, sealed=True, options={"partition": "primary"}), 1405325),
 ]
 
 

@@ -73,9 +73,10 @@ class Paths:
 
 def believed(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the events without the starts that a member says of streams of others, if
-    what its views show is otherwise: it was never shown a view with a sender that it
-    fetches from others; or of the views with a sender, up to this one, there is one
-    that its layers installed and that it was not shown."""
+    it need not say them: a sender that has the view says it itself. A member says it if
+    it was never shown a view with a sender that it fetches from others; or of the views
+    with a sender, up to this one, there is one that its layers installed and that it
+    was not shown."""
     views: dict[tuple[str, str], dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for event in events:
         if event["event"] in ("install", "view"):
@@ -87,7 +88,8 @@ def believed(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
             return True
         met, this = views[event["member"], event["sender"]], event["view_id"]
         if this in met:
-            return any(view_id <= this and "view" not in how for view_id, how in met.items())
+            return this not in views[event["sender"], event["sender"]] or any(
+                view_id <= this and "view" not in how for view_id, how in met.items())
         return not any(view_id < this and "view" in how for view_id, how in met.items())
 
     return [*filter(is_believed, events), *resumed_by_succession(events)]

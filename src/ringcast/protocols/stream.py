@@ -308,9 +308,12 @@ class Stream:
                 or self.unacked_bytes >= limit // SHARES)
 
     def retire(self) -> None:
-        """Forget all but the end of the last whole message and what is outstanding,
-        because nothing more is delivered: the application may still finish batches."""
-        self.ring = RingBuffer(1, self.whole)
+        """Forget all but the place and what is outstanding, because nothing more is
+        delivered: the application may still finish batches. The place of a stream to
+        this member alone is the end of the last whole message, because no more may be
+        acknowledged. Views may wait for that of another one to come to a cut, which may
+        be in the middle of a message."""
+        self.ring = RingBuffer(1, self.ring.hd if self.dest is None else self.whole)
         self.marks, self.stamps, self.reassembly = Marks(), Stamps(), None
 
     # ------------------------------------------------------------------------------ stalled streams

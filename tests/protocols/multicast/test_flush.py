@@ -1100,6 +1100,27 @@ def test_a_large_message_that_is_cut_in_the_middle_is_delivered_by_nobody(protoc
     assert not a.multicast.flushing.departed and not a.multicast.is_busy()
 
 
+def test_a_view_comes_behind_a_part_of_a_large_message_that_is_forgotten_by_then():
+    """C has left in the middle of it, and has reported that it sent the part. A's
+    application is shown the view only when it takes what B sent."""
+    network, membership, a, b, c = group(capacity=8)
+    membership.chosen = lambda said: max(said) or 6
+    a.send(b"A-1")
+    c.send(*fragments_of(bytes(5000), 1, 600)[:6], flags=FRAGMENT)
+    network.run(10)
+    a.room = 0
+    b.send(b"B-1")
+    network.run(10)
+    c.alive = False
+    membership.change([a, b])
+    membership.settle([a, b])
+    assert not a.multicast.flushing.departed and a.views() == [1]
+    a.room = 1 << 20
+    a.turn()
+    network.run(10)
+    assert a.views() == [1, 2] and a.got(b) == [b"B-1"]
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_large_message_of_a_living_sender_may_have_a_view_in_its_middle(protocol):
     network, membership, a, b, c = group(protocol)
@@ -1396,11 +1417,12 @@ def group_without_c(protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_who_meets_a_sender_again_says_where_its_stream_begins(protocol):
+def test_each_says_where_the_streams_of_new_members_begin(protocol):
     network, membership, a, b, c = group_without_c(protocol)
     c.send(b"C-2")
     network.run(10)
-    assert a.begun == b.begun == {}
+    for member in (a, b):
+        member.begun.clear()
     membership.install(membership.prepare([a, b, c]))
     assert a.begun == b.begun == {c.address: 2}
 

@@ -249,8 +249,7 @@ class Flush:
                 window = self.keeping.open(members[member], agreed)
                 self.unsettled.add(window.stream)
                 self.cuts[window.stream] = agreed.cuts[member]      # it may begin before
-                if self.had(member) is not None:
-                    begun[members[member]] = window.offset
+                begun[members[member]] = window.offset
         begun |= {stream.sender: begin for stream, begin in self.skips.items()
                   if skips.get(stream) != begin}
         begun |= {owed.sender: place for owed, place in self.keeping.owed(agreed)
