@@ -22,19 +22,24 @@ class StateCheckers:
         self._cuts: dict[int, set[Seqno]] = {}
 
     def installed(self, member: "Member", view: View) -> None:
-        """Note where streams are cut if somebody comes who has been in a view before:
-        such a member meets their senders again, and may be the one that gives the
-        state. One in its first view is given the begins of messages with the state."""
-        incarnations, views = self.checkers.cluster.incarnations, self.checkers.views
-        histories = [views.history(incarnations[each.incarnation]) for each in view.joined]
-        if any(history and history[0].id < view.id for history in histories):
-            layer, pending = member.multicast, member.multicast.flushing.pending
-            streams = [layer.own, *(window.stream for window in layer.windows.values())]
-            for stream in streams:
-                # A view that is shown already is at the place where streams stand.
-                cut = pending[-1].cuts.get(stream) if pending else stream.ring.hd
-                if cut is not None:
-                    self._cuts.setdefault(stream.sender.incarnation, set()).add(cut)
+        """Note where streams are cut if members meet again that have been in views
+        before: one that has the state meets senders whose messages it then lacks. A
+        member in its first view is given the begins of messages with the state."""
+        if not (self._was_in_another(member, view) and any(
+                self._was_in_another(self.checkers.cluster.incarnations[each.incarnation], view)
+                for each in view.joined)):
+            return
+        layer, pending = member.multicast, member.multicast.flushing.pending
+        for stream in (layer.own, *(window.stream for window in layer.windows.values())):
+            # A view that is shown already is at the place where streams stand.
+            cut = pending[-1].cuts.get(stream) if pending else stream.ring.hd
+            if cut is not None:
+                self._cuts.setdefault(stream.sender.incarnation, set()).add(cut)
+
+    def _was_in_another(self, member: "Member", view: View) -> bool:
+        """Return whether a member has installed another view before this one."""
+        history = self.checkers.views.history(member)
+        return bool(history) and history[0].id < view.id
 
     def counts(self, batch: Batch) -> bool:
         """Return whether messages belong to the state. Those to one member and OOB
