@@ -47,10 +47,10 @@ class StateCheckers:
         was cut in its middle, and its sender met somebody again."""
         if batch.dest is not None or batch.flags & Flag.OOB:
             return False
-        sender = self.checkers.cluster.incarnations[batch.sender.incarnation]
-        begin = sender.log.begin_of(batch.first)
+        log = self.checkers.cluster.incarnations[batch.sender.incarnation].log
+        begin = log.after(log.begin_of(batch.first) - 1)
         return all(precedes(cut, begin) or not precedes(cut, batch.first)
-                   for cut in self._cuts.get(sender.incarnation, ()))
+                   for cut in self._cuts.get(batch.sender.incarnation, ()))
 
     def check(self, member: "Member", view: View, name: str, checksums: dict[int, int]) -> None:
         """Check that states of one name are the same state."""
