@@ -1116,6 +1116,10 @@ MUTATIONS = [
              "self.ring.hd if self.dest is None else self.whole", "self.whole",
              test=FLUSH + "test_a_view_comes_behind_a_part_of_a_large_message_that_is_forgotten_"
                           "by_then"),
+    Mutation("what came between the parts of a large message was not given", "Stream.whole",
+             "if self.dest is None:", "if False:",
+             test=FLUSH + "test_what_a_sender_that_died_sent_between_the_parts_of_a_large_message_"
+                          "was_given[mcast-udp]"),
     Mutation("give no begins of messages with a state", "Begins.give",
              "if before is not None:", "if False:", test=INSIDE + "[mcast-udp]"),
     Mutation("give none of a begin that another one gave", "Begins.give",

@@ -497,6 +497,31 @@ def test_so_it_is_if_another_message_stands_between_its_parts(flags):
     assert group.observer.skipped("A") == [1, 2, 3, 5, 6, 7] and group.observer.got("A") == [4, 8]
 
 
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_what_it_was_given_between_the_parts_of_a_large_message_was_not_skipped(stack):
+    group = observed(stack, max_bundle_size=1100, capacity=8)
+    group.checkers.streams.violated = lambda *_: None   # they know nothing between parts
+    a = group["A"]
+    window = a.multicast.send_window
+    parts = cut(bytes(6000), 1, a.config.max_bundle_size)
+    window.push_many(parts[:2], 0, FRAGMENT)
+    window.push(b"between", 0)
+    a.flush(None, False)
+    group.run(60)
+    group.network.cut = {("A", "O")}
+    window.push_many(parts[2:5], 0, FRAGMENT)
+    a.flush(None, False)
+    group.run(60)
+    group.network.cut = set()
+    group.run(500)                                      # O skips what has come to the others
+    window.push_many(parts[5:], 0, FRAGMENT)
+    window.push(b"behind", 0)
+    a.flush(None, False)
+    group.run(1000)
+    last = 2 + len(parts)
+    assert group.observer.got("A") == [3, last] and group.observer.skipped("A") == [*range(4, last)]
+
+
 # -------------------------------------------------------------------------------------- the group
 
 @pytest.mark.parametrize("stack", STACKS)

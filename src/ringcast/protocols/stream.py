@@ -229,7 +229,11 @@ class Stream:
 
     @property
     def whole(self) -> Seqno:
-        """Return up to where the application has been given whole messages."""
+        """Return up to where the application has been given whole messages. Of a stream
+        to all, messages that another thread has sent between the parts of a large one
+        count; to this member alone, the sender would not send that one again."""
+        if self.dest is None:
+            return self.boundary(self.ring.hd)
         first = self.reassembly.first_incomplete(MODULUS) if self.reassembly else None
         return self.ring.hd if first is None else (first - 1) % MODULUS
 

@@ -1194,6 +1194,20 @@ def test_the_begin_of_a_large_message_fills_no_more_than_a_quarter_of_the_window
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_a_sender_that_died_sent_between_the_parts_of_a_large_message_was_given(protocol):
+    """Whoever goes on in its place does not send that again."""
+    network, membership, a, b, c = group(protocol)
+    c.send(fragments_of(bytes(3000), 1, 600)[0], flags=FRAGMENT)
+    c.send(b"C-2")
+    network.run(10)
+    membership.change([a, b])
+    membership.settle([a, b])
+    network.rest()
+    assert a.got(c) == [b"C-2"]
+    assert a.multicast.flushing.ended.taken(c.incarnation).last == 2
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_cut_is_behind_what_an_application_has_got_between_two_fragments(protocol):
     """Another thread of the sender has sent it. Of the large message a member that
     comes gets the rest, which state transfer needs."""
