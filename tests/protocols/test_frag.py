@@ -163,7 +163,7 @@ def test_what_was_not_acknowledged_is_told_as_a_message_or_as_the_end_of_one():
     one, two, three = cut(b"1" * 3000, 1, 1500), cut(b"2" * 3000, 2, 1500), cut(b"3" * 3000,
                                                                                 3, 1500)
     rest = b"1" * (3000 - len(one[0]) + HEAD.size)
-    assert rejoin([*one[1:], *two, *three[:2]]) == [
+    assert rejoin([*one[1:], *two, *three[:2]], {}) == [
         (len(one) - 2, rest, True), (len(one) - 1 + len(two) - 1, b"2" * 3000, False)]
 
 

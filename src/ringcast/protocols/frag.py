@@ -50,20 +50,20 @@ def begin_of(seqno: Seqno, fragment: bytes) -> tuple[Seqno, bool] | None:
     return (number, index + 1 >= count) if (number + index) % MODULUS == seqno else None
 
 
-def rejoin(fragments: list[bytes]) -> list[tuple[int, bytes, bool]]:
-    """Return the messages of fragments that were not acknowledged: for each the place
-    of its last fragment, the payload, and whether that is only the end of a message. A
-    message without its last fragment is left out: its sender knows that it was not
-    sent."""
-    parts: dict[int, list[bytes]] = {}
-    complete: dict[int, tuple[int, bool]] = {}
+def rejoin(fragments: list[bytes], parts: dict[int, list[bytes]]) -> list[tuple[int, bytes, bool]]:
+    """Return the messages that end with fragments that were not acknowledged: for each
+    the place of its last fragment, the payload, and whether that is only the end of a
+    message. `parts` are those of the fragments before these, by message; what follows
+    adds to them. A message without its last fragment is left out: its sender knows that
+    it was not sent."""
+    ended = []
     for place, fragment in enumerate(fragments):
         number, index, count = HEAD.unpack_from(fragment)
         parts.setdefault(number, []).append(fragment[HEAD.size:])
         if index == count - 1:
-            complete[number] = place, len(parts[number]) == count
-    return [(place, b"".join(parts[number]), not whole)
-            for number, (place, whole) in complete.items()]
+            here = parts.pop(number)
+            ended.append((place, b"".join(here), len(here) < count))
+    return ended
 
 
 class Assembly:

@@ -12,14 +12,16 @@ def as_sent(runs: list[Batch], stamps: Stamps, local: Address, dest: Address | N
             view_id: int) -> list[Batch]:
     """Return the messages of `local` to `dest` (None: to everybody) that these runs of
     one window hold. Fragments are put together, under the seqno of the last one; what
-    remains of a message whose first fragments are not here has the flag INCOMPLETE."""
+    remains of a message whose first fragments are not here has the flag INCOMPLETE.
+    Other messages may stand between the fragments of one."""
     batches = []
+    parts: dict[int, list[bytes]] = {}
     for run in runs:
         if run.bits & FRAGMENT:
             flags = run.bits & ~FRAGMENT
             batches += [Batch(local, (run.first + place) % MODULUS, [payload], view_id, dest,
                               flags | Flag.INCOMPLETE if is_rest else flags)
-                        for place, payload, is_rest in rejoin(run.payloads)]
+                        for place, payload, is_rest in rejoin(run.payloads, parts)]
         else:
             batches.append(run.addressed(local, dest, view_id, None,
                                          stamps.take(run.first, len(run))))

@@ -1208,6 +1208,20 @@ def test_what_a_sender_that_died_sent_between_the_parts_of_a_large_message_was_g
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_not_delivered_is_told_whole_though_another_message_is_between_its_parts(protocol):
+    network, membership, a, *_ = group(protocol)
+    parts = fragments_of(bytes(3000), 1, 600)
+    network.dropped = lambda source, dest, kind: True
+    a.send(parts[0], flags=FRAGMENT)
+    a.send(b"A-2")
+    a.send(*parts[1:], flags=FRAGMENT)
+    last = len(parts) + 1
+    told = a.multicast.undelivered_behind(0, last)
+    assert [(batch.first, batch.payloads, batch.flags) for batch in told] == [
+        (2, [b"A-2"], 0), (last, [bytes(3000)], 0)]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_cut_is_behind_what_an_application_has_got_between_two_fragments(protocol):
     """Another thread of the sender has sent it. Of the large message a member that
     comes gets the rest, which state transfer needs."""
