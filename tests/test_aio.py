@@ -557,7 +557,8 @@ def test_of_those_who_wait_for_room_only_who_may_go_on_and_the_next_are_woken():
                 wakeups.bell.ring()
                 await until(lambda: not room)
                 assert went_on == list(range(begin + 3))
-                await until(lambda begin=begin: looked == [begin, begin + 1, begin + 2, begin + 3])
+                # The channel's own turns may wake the first of them once more.
+                await until(lambda begin=begin: {*looked} == {*range(begin, begin + 4)})
                 looked.clear()
     run(play())
 
