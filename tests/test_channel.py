@@ -472,6 +472,23 @@ def test_the_largest_message_arrives():
         assert collector.wait() == {"A": [bytes(MAX_PAYLOAD)]}
 
 
+def test_a_callback_may_answer_while_a_message_larger_than_the_window_is_sent():
+    """So the window is not reserved for the fragments of a message: the thread that
+    waits for that would take nothing, and so make no room."""
+    collector, channels = Collector(6), []
+
+    def answer(batch):
+        if any(len(payload) > 100 for payload in batch.payloads):
+            channels[0].send(b"answer", timeout=PATIENCE)
+
+    with joined("AB", {"A": {"on_message": answer}, "B": {"on_message": collector}},
+                max_bytes=1_000_000) as (a, b):
+        channels.append(a)
+        for _ in range(3):
+            a.send(bytes(1_500_000), timeout=PATIENCE)
+        assert sorted(map(len, collector.wait()["A"])) == [6] * 3 + [1_500_000] * 3
+
+
 def test_a_message_says_when_it_left_and_the_same_to_everybody(stack):
     began, got = time.time_ns(), {name: {} for name in "ABC"}
     done, lost = threading.Event(), [] if stack == "nakack2-tcp" else [Discard(0.2, Random(1))]
