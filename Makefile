@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ext/ringcast/_core/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove faults perf bench tsan asan ubsan fuzz wheels nogil clean
+.PHONY: help demo test prove faults storm perf bench tsan asan ubsan fuzz wheels nogil clean
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -29,6 +29,9 @@ prove: test                     ## run everything: the tests that take long, too
 # The tools of the system that this needs are those that .ci/run installs.
 faults: $(VENV)/test.stamp      ## kill, stop and cut off real members on networks that lose frames; OPTIONS="--stacks mcast-tcp -k kill" for some
 	$(BIN)/python -m pytest tests/real_faults -m faults $(OPTIONS)
+
+storm: $(VENV)/test.stamp       ## kill, pause and exclude processes with mixed traits that send at random; OPTIONS="--storm-first 100 --storm-seeds 20" for other seeds
+	$(BIN)/python -m pytest tests/storm -m prove -v $(OPTIONS)
 
 perf: $(VENV)/demo.stamp        ## measure messages per second; OPTIONS="--size 100" to vary it
 	$(BIN)/ringcast perf $(OPTIONS)

@@ -20,8 +20,8 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 # with faults would slow each other down. Tests of the core compile a helper; seeds are
 # simulated once.
 TOGETHER = {
-    "spark": ("tests/spark/", "tests/audit/", "tests/campaign/", "tests/cli/test_demo.py",
-              "tests/cli/test_simulate_audit.py"),
+    "spark": ("tests/spark/", "tests/audit/", "tests/campaign/", "tests/storm/",
+              "tests/cli/test_demo.py", "tests/cli/test_simulate_audit.py"),
     "faults": ("tests/faults/", "tests/real_faults/"),
     "core": ("tests/core/",),
     "seeds": ("tests/sim/test_seeds.py",),
