@@ -1121,7 +1121,7 @@ MUTATIONS = [
              test=FLUSH + "test_what_a_sender_that_died_sent_between_the_parts_of_a_large_message_"
                           "was_given[mcast-udp]"),
     Mutation("what is told of a large message ends where another one came between",
-             "ringcast.protocols.undelivered.as_sent", "rejoin(run.payloads, parts)",
+             "as_sent", "rejoin(run.payloads, parts)",
              "rejoin(run.payloads, {})",
              test=FLUSH + "test_what_was_not_delivered_is_told_whole_though_another_message_is_"
                           "between_its_parts[mcast-udp]"),
