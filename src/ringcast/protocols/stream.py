@@ -229,9 +229,10 @@ class Stream:
 
     @property
     def whole(self) -> Seqno:
-        """Return up to where the application has been given whole messages. Of a stream
-        to all, messages that another thread has sent between the parts of a large one
-        count; to this member alone, the sender would not send that one again."""
+        """Return up to where the application has been given whole messages. Another
+        thread may have sent some between the parts of a large one. In a stream to all
+        they count. In one to this member alone they do not: its sender sends again what
+        is behind this place, and that must have all parts."""
         if self.dest is None:
             return self.boundary(self.ring.hd)
         first = self.reassembly.first_incomplete(MODULUS) if self.reassembly else None

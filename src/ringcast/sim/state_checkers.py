@@ -1,4 +1,4 @@
-"""What must hold for the states of simulated applications (replica.py)."""
+"""Check the states of simulated applications (replica.py)."""
 
 from typing import TYPE_CHECKING
 
