@@ -1,6 +1,7 @@
 """Channels on real threads: what a program that embeds ringcast relies on, whatever the
 stack. In one process."""
 
+import itertools
 import logging
 import queue
 import threading
@@ -487,6 +488,38 @@ def test_a_callback_may_answer_while_a_message_larger_than_the_window_is_sent():
         for _ in range(3):
             a.send(bytes(1_500_000), timeout=PATIENCE)
         assert sorted(map(len, collector.wait()["A"])) == [6] * 3 + [1_500_000] * 3
+
+
+def test_nothing_stands_between_the_parts_of_a_large_message(stack):
+    """Threads that send without a pause do not keep it out, either."""
+    came, done, is_over = [], threading.Event(), threading.Event()
+
+    def take(batch):
+        came.extend(zip(range(batch.first, batch.last + 1), map(len, batch.payloads), strict=True))
+        if batch.payloads[-1] == b"last":
+            done.set()
+
+    def flood(send):
+        while not is_over.is_set():
+            send()
+
+    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": take}}, max_datagram=1400,
+                max_bundle_size=1400, max_bytes=200_000, capacity=128) as (a, _):
+        count, size = 20, 20 * a.fragment_size
+        others = [threading.Thread(target=flood, args=[send])
+                  for send in (lambda: a.send(b"small"), lambda: a.send_many([b"some"] * 10))]
+        for each in others:
+            each.start()
+        for _ in range(50):
+            a.send(bytes(size), timeout=PATIENCE)
+        is_over.set()
+        for each in others:
+            each.join(PATIENCE)
+        a.send(b"last")
+        assert done.wait(PATIENCE), len(came)
+    assert [nbytes for _, nbytes in came].count(size) == 50
+    for (before, _), (last, nbytes) in itertools.pairwise(came):
+        assert last - before == (count if nbytes == size else 1)
 
 
 def test_a_message_says_when_it_left_and_the_same_to_everybody(stack):

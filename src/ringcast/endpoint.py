@@ -299,7 +299,9 @@ class Fragments:
     """A message that is too large for a datagram, on its way into a send window.
 
     All fragments go into one window: if the connection is replaced, the new one gets
-    all of them. In each stream one such message is sent at a time.
+    all of them. They go in together if they are at most a quarter of it; otherwise
+    other threads may send something between them. In each stream one such message is
+    sent at a time.
     """
 
     def __init__(self, payload: bytes, flags: int, config: Config) -> None:
@@ -318,7 +320,10 @@ class Fragments:
             number = (window.ring.hr + 1) % MODULUS
             self.window, self.sent = window, 0
             self.pieces = frag.cut(self.payload, number, self.bundle)
-        taken = window.push_many(self.pieces, self.sent, self.flags)
+        if not self.sent and window.fits_whole(len(self.pieces), sum(map(len, self.pieces))):
+            taken = window.push_whole(self.pieces, self.flags)
+        else:
+            taken = window.push_many(self.pieces, self.sent, self.flags)
         self.sent += taken
         return taken
 

@@ -111,6 +111,79 @@ def test_push_all_fills_the_window_to_its_last_seqno_and_byte(make):
     assert not window.push_all([b""])
 
 
+def fragments(count, size=100):
+    """Fragments that nobody else has: their heads are still to be written."""
+    return [bytes(16) + b"%d" % k * (size - 16) for k in range(count)]
+
+
+def numbers(window):
+    return {seqno: int.from_bytes(payload[:8], "little") for seqno, payload in framed(window)}
+
+
+def test_the_fragments_of_a_large_message_go_in_together_or_not_at_all(make):
+    window = SendWindow(make(16, max_bytes=10_000), bundle=200)
+    window.push(b"before")
+    waited = window.waiting
+    assert window.push_whole(fragments(4), 8) == 4      # though a batch is full before
+    assert window.waiting == waited + 4 * 102
+    assert window.marks.flags == dict.fromkeys([2, 3, 4, 5], 8)
+    for _ in range(8):
+        window.push(b"m")
+    assert window.push_whole(fragments(4), 8) == 0 and window.ring.hr == 13
+    assert window.push_whole(fragments(3), 8) == 3
+    assert numbers(window) == {1: int.from_bytes(b"before", "little"), **dict.fromkeys(
+        [2, 3, 4, 5], 2), **dict.fromkeys(range(6, 14), ord("m")), 14: 14, 15: 14, 16: 14}
+
+
+def test_a_large_message_is_whole_up_to_a_quarter_of_the_window(make):
+    window = SendWindow(make(16, max_bytes=1000))
+    assert window.fits_whole(4, 250)
+    assert not window.fits_whole(5, 250) and not window.fits_whole(4, 251)
+    assert SendWindow(make(8)).fits_whole(2, 1 << 40)
+    assert not SendWindow(make(3)).fits_whole(1, 1)
+
+
+@pytest.mark.parametrize("push", [
+    lambda window: window.push(b"x" * 100) != FULL,
+    lambda window: window.push_many([b"x" * 100] * 3) > 0,
+    lambda window: window.push_many([b"x" * 100] * 3, 1) > 0,
+    lambda window: window.push_all([b"x" * 100]),
+])
+@pytest.mark.parametrize("limits", [{"max_bytes": 1600}, {"capacity": 16}])
+def test_others_leave_room_for_a_large_message_that_found_none(make, limits, push):
+    window = SendWindow(make(limits.get("capacity", 100), max_bytes=limits.get("max_bytes", 0)))
+    while push(window) or window.push(b"x" * 100) != FULL:      # something always waits
+        pass
+    assert window.ring.hr == 16 and window.push_whole(fragments(4)) == 0
+    window.frame(HEADER)
+    window.ring.remove_many(nullify=False)
+    window.stable(4)
+    assert not push(window)                             # though there is room for four
+    window.stable(5)
+    assert window.push(b"x" * 100) != FULL and not push(window) and window.ring.hr == 17
+    assert window.push_whole(fragments(4)) == 4 and window.ring.hr == 21
+    window.stable(6)
+    assert push(window)                                 # all of the window is everybody's again
+
+
+def test_room_for_a_large_message_takes_no_message_beyond_the_bytes_from_an_empty_window(make):
+    window = SendWindow(make(100, max_bytes=1000))
+    window.push(b"x" * 1000)
+    assert window.push_whole(fragments(2)) == 0
+    window.frame(HEADER)
+    window.ring.remove_many(nullify=False)
+    window.stable(1)
+    assert window.push(b"x" * 5000) == FIRST and window.push(b"x") == FULL
+
+
+def test_a_closed_window_takes_no_large_message(make):
+    window = SendWindow(make(16))
+    window.close()
+    assert window.push_whole(fragments(2)) == 0 and window.ring.hr == 0
+    window.reopen()
+    assert window.push_whole(fragments(2)) == 2
+
+
 def test_push_all_leaves_a_message_that_must_be_split(make):
     window = SendWindow(make(100), bundle=1000, datagram=1000)
     window.aim(1000, 10_000)                            # a batch is larger than a datagram

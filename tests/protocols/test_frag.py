@@ -6,8 +6,10 @@ import pytest
 
 from ringcast._core import wire
 from ringcast._core.ring_buffer import RingBuffer
+from ringcast._core.send_window import SendWindow
 from ringcast.address import Address
 from ringcast.config import configure
+from ringcast.endpoint import Fragments
 from ringcast.errors import MessageTooLargeError
 from ringcast.flags import FRAGMENT, Flag
 from ringcast.protocols.frag import (
@@ -18,6 +20,7 @@ from ringcast.protocols.frag import (
     check_size,
     cut,
     rejoin,
+    size_of,
 )
 from ringcast.protocols.stream import Stream
 
@@ -269,3 +272,36 @@ def test_an_oob_message_in_fragments_overtakes_too():
     stream.finish(batch)
     stream.finish(late)
     assert late.payloads == [b"first"] and stream.finished == stream.ring.hr == 1 + len(parts)
+
+
+def pushing(size, capacity=16):
+    """A message on its way, and a window, in which a fragment has 512 bytes."""
+    config = configure({"max_bundle_size": 512, "max_datagram": 576})
+    window = SendWindow(RingBuffer(capacity, max_bytes=capacity * 512), datagram=576)
+    return Fragments(bytes(size), 0, config), window
+
+
+def of_window(window):
+    return [HEAD.unpack_from(fragment)[:2] for fragment in window.ring.remove_many(nullify=False)]
+
+
+def test_a_message_goes_in_whole_if_it_is_a_quarter_of_the_window():
+    large, window = pushing(4 * size_of(512))
+    for _ in range(13):
+        window.push(b"before")
+    assert large.push(window) == 0 and not large.is_sent and window.ring.hr == 13
+    window.frame(wire.make_header(1, 7, 1, 0))
+    window.ring.remove_many(nullify=False)
+    window.stable(2)
+    window.push(b"so the first fragment has another seqno than it had found no room for")
+    assert large.push(window) == 4 and large.is_sent
+    assert of_window(window)[1:] == [(15, 0), (15, 1), (15, 2), (15, 3)]
+
+
+def test_the_rest_of_a_message_goes_in_as_it_finds_room():
+    large, window = pushing(4 * size_of(512))
+    window.ring.max_bytes = 1000
+    assert large.push(window) == 2
+    window.ring.max_bytes = 16 * 512
+    assert large.push(window) == 2 and large.is_sent
+    assert of_window(window) == [(1, 0), (1, 1), (1, 2), (1, 3)]

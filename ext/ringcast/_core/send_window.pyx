@@ -10,11 +10,12 @@ and frame() does the third, for one thread at a time.
 import threading
 
 cimport cython
-from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_WarnEx
 from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.string cimport memcpy
 
 from ringcast._core.atomics cimport load_relaxed
 from ringcast._core.marks cimport DONT_LOOPBACK, OOB, Marks
@@ -28,6 +29,7 @@ from ringcast.flags import NO_FLAGS
 
 cdef enum:
     OVERHEAD = PREFIX + RUN + LENGTH                        # of one message alone in a datagram
+    SHARES = 4                                              # of a window: a large message has one
 
 cdef double LONGEST = threading.TIMEOUT_MAX       # seconds
 
@@ -49,6 +51,11 @@ cdef class SendWindow:
     share one. `datagram` is the size of the largest one in bytes: a message that does
     not fit it is LARGE.
 
+    The fragments of a LARGE message go in together, if all of them are at most a
+    quarter of the window: so nothing stands between them. While such a message finds no
+    room, all others leave that quarter free, until the next one has gone in. Otherwise
+    a thread that sends without a pause would keep it out for ever.
+
     *Threads.* Any number of threads may push. One at a time may frame, beside them.
     Each call is one step: under the GIL, or in a Python without it in a critical
     section of the window `ring`.
@@ -65,6 +72,7 @@ cdef class SendWindow:
     cdef readonly Py_ssize_t largest        # bytes of the largest message that fits a datagram
     cdef Py_ssize_t full                    # waiting bytes that fill a datagram
     cdef bint closed
+    cdef bint spares                        # room for a large message that found none
 
     def __init__(self, Window window not None, *, Py_ssize_t bundle=60_000,
                  Py_ssize_t datagram=LARGEST):
@@ -77,7 +85,7 @@ cdef class SendWindow:
         self.stamps = Stamps()
         self.sent = self.stamped = window.c_hr()
         self.waiting = 0
-        self.closed = False
+        self.closed = self.spares = False
         self.aim(bundle)
 
     def aim(self, Py_ssize_t bundle, Py_ssize_t batch=0):
@@ -107,7 +115,9 @@ cdef class SendWindow:
 
     cdef inline int c_push(self, object payload, Py_ssize_t size, uint16_t flags) except -1:
         cdef Py_ssize_t before = self.waiting
-        if self.closed or not self.ring.c_send(payload):
+        if self.closed:
+            return FULL
+        if self.spares and not self.has_room(1, size) or not self.ring.c_send(payload):
             return FULL
         if flags:
             self.marks.flags[self.ring.c_hr()] = flags
@@ -128,7 +138,7 @@ cdef class SendWindow:
 
     cdef uint64_t c_push_many(self, list payloads, Py_ssize_t start, uint16_t flags) except? 0:
         cdef PyObject **items = list_items(<PyObject *>payloads)
-        cdef Py_ssize_t waiting = self.waiting, end = start, size, k
+        cdef Py_ssize_t waiting = self.waiting, end = start, total = 0, size, k
         cdef uint64_t taken
         if start == 0:
             for k in range(len(payloads)):
@@ -137,6 +147,9 @@ cdef class SendWindow:
         while end < len(payloads) and is_plain_bytes(items[end]):
             size = <Py_ssize_t>bytes_size(items[end])
             if size > self.largest:
+                break
+            total += size
+            if self.spares and not self.has_room(end + 1 - start, total):
                 break
             waiting += size + LENGTH
             end += 1
@@ -150,9 +163,50 @@ cdef class SendWindow:
         for k in range(start + <Py_ssize_t>taken, end):         # found no room
             waiting -= <Py_ssize_t>bytes_size(items[k]) + LENGTH
         self.waiting = waiting
+        self.mark(taken, flags)
+        return taken
+
+    cdef int mark(self, uint64_t count, uint16_t flags) except -1:
+        """Note the flags of the last `count` messages."""
+        cdef uint64_t k
         if flags:
-            for k in range(<Py_ssize_t>taken):
-                self.marks.flags[self.ring.c_hr() - taken + 1 + k] = flags
+            for k in range(count):
+                self.marks.flags[self.ring.c_hr() - k] = flags
+        return 0
+
+    def fits_whole(self, uint64_t count, uint64_t nbytes):
+        """Return whether so many fragments, of so many bytes, go in together: they are
+        at most a quarter of the window, in messages and in bytes."""
+        cdef Words at = self.ring.words()
+        cdef uint64_t most = load_relaxed(at.max_bytes)
+        return SHARES * count <= at.capacity and (most == 0 or SHARES * nbytes <= most)
+
+    def push_whole(self, list fragments not None, uint16_t flags=0):
+        """Push the fragments of a large message, if all of them have room now. Returns
+        how many it took: all or none; a part only if there is no memory for more.
+
+        They are bytes that nobody else has yet, and at most a quarter of the window
+        (fits_whole). The head of each is given the number of the message, which is the
+        seqno of the first one (frag.HEAD).
+        """
+        with cython.critical_section(self.ring, fragments):
+            return self.c_push_whole(fragments, flags)
+
+    cdef uint64_t c_push_whole(self, list fragments, uint16_t flags) except? 0:
+        cdef PyObject **items = list_items(<PyObject *>fragments)
+        cdef uint64_t count = <uint64_t>len(fragments), total = 0, taken, k
+        cdef uint64_t number = self.ring.c_hr() + 1
+        for k in range(count):
+            total += bytes_size(items[k])
+        self.spares = not self.has_room(count, total, True)
+        if self.closed or self.spares:
+            return 0
+        for k in range(count):
+            memcpy(PyBytes_AS_STRING(<object>items[k]), &number, sizeof(number))
+        taken = self.ring.c_send_run(items, count)
+        for k in range(taken):
+            self.waiting += <Py_ssize_t>bytes_size(items[k]) + LENGTH
+        self.mark(taken, flags)
         return taken
 
     cpdef bint push_all(self, list payloads, uint16_t flags=0) except -1:
@@ -177,12 +231,18 @@ cdef class SendWindow:
             return False
         return self.has_room(count, total) and self.c_push_many(payloads, 0, flags) == count
 
-    cdef bint has_room(self, uint64_t count, uint64_t total) noexcept:
-        """Test if the window takes so many messages of `total` bytes."""
+    cdef bint has_room(self, uint64_t count, uint64_t total, bint is_large=False) noexcept:
+        """Test if the window takes so many messages of `total` bytes. An empty one
+        takes one message of any size."""
         cdef Words at = self.ring.words()
-        cdef uint64_t most = load_relaxed(at.max_bytes)
-        return (load_relaxed(at.hr) - load_relaxed(at.low) + count <= load_relaxed(at.bound)
-                and (most == 0 or load_relaxed(at.nbytes) + total <= most))
+        cdef uint64_t most = load_relaxed(at.max_bytes), bound = load_relaxed(at.bound)
+        cdef uint64_t used = load_relaxed(at.hr) - load_relaxed(at.low)
+        if self.spares and not is_large:
+            most -= most // SHARES
+            bound -= bound // SHARES
+        if used == 0 and count == 1:
+            return bound > 0
+        return used + count <= bound and (most == 0 or load_relaxed(at.nbytes) + total <= most)
 
     def stamp(self, int64_t now):
         """Set the send time of all messages that have none: `now`, nanoseconds since

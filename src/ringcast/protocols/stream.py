@@ -269,11 +269,11 @@ class Stream:
         """Return up to where our own messages may be freed, if all have finished them
         up to `seqno`: the begin of a large message waits for its end, because a member
         that joins meanwhile needs all of it. But it must not fill the window."""
-        before, ring = self.boundary(seqno), self.ring
+        before = self.boundary(seqno)
         count = (seqno - before) % MODULUS
-        fragment = ring.get(seqno) if count else None
-        if fragment is None or SHARES * count > ring.capacity or (
-                SHARES * count * len(fragment) > ring.max_bytes):
+        fragment = self.ring.get(seqno) if count else None
+        if fragment is None or self.own is None or (
+                not self.own.fits_whole(count, count * len(fragment))):
             return seqno
         return before
 
