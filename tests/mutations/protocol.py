@@ -695,6 +695,14 @@ MUTATIONS = [
              "self.flushing.bound_purge(seqno)",
              test=WAIT
              + "test_what_its_sender_had_finished_before_is_given_up_once_all_have_it"),
+    Mutation("an ack from before a member was back counts", "Mcast._on_ack",
+             "0 < ack.view_id < self.met.get(member, 0)", "False",
+             test="tests/sim/test_durable.py::"
+             + "test_an_ack_that_is_from_before_a_durable_member_was_back_says_nothing"),
+    Mutation("acks of all views are from before", "Mcast.track",
+             "self.met[member] = self.view_id", "self.met[member] = self.view_id + 1",
+             test="tests/sim/test_durable.py::"
+             + "test_a_durable_member_that_is_cut_off_loses_nothing[mcast-udp]"),
     # ------------------------------------------------------------------ large messages in part
     Mutation("free the begin of a large message", "Multicast.free_sent",
              "seqno = self.own.freeable(seqno)", "pass", test=RESTED),

@@ -9,6 +9,7 @@ from ringcast._core import wire
 from ringcast.protocols.membership.messages import LEAVE, Leave
 from ringcast.protocols.multicast.base import DATA, REPEAT
 from ringcast.protocols.multicast.fetching import HELD
+from ringcast.protocols.multicast.mcast import ACK, Ack
 from ringcast.protocols.seqnos import MODULUS
 from ringcast.sim.checkers import Violation
 from ringcast.sim.cluster import Cluster
@@ -269,6 +270,29 @@ def test_a_durable_member_that_is_cut_off_loses_nothing(stack):
     play.cluster.heal()
     play.end()
     assert play["D"] is d and play.got(a, d) == 11
+
+
+def test_an_ack_that_is_from_before_a_durable_member_was_back_says_nothing():
+    """It may be of a part of a large message, which the member dropped when it was cut
+    off."""
+    play = Play("mcast-udp")
+    a, d, before = play["A"], play["D"], play["A"].views[-1].id
+    part(play, "D", "AB")
+    play.run(1_000)
+    a.offer(11, 10)
+    play.run(500)
+    play.cluster.heal()
+    play.cluster.network.discard = lambda source, target, datagram: (
+        target == "D" and wire.open_datagram(datagram, a.stack.group).kind in (DATA, REPEAT))
+    while d.address not in a.views[-1]:
+        play.run(1)
+    late = Ack({a.incarnation: a.multicast.send_window.sent}, 1000, before)
+    a.arrive(d.stack.control(ACK, late, a.incarnation).data)
+    play.run(20)
+    assert a.multicast.unacked() == 11
+    play.cluster.network.discard = None
+    play.end()
+    assert play.got(a, d) == 11
 
 
 def overtake_and_part(stack, size, *lost):

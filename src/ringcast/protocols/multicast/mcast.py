@@ -44,6 +44,7 @@ class Ack(msgspec.Struct, array_like=True):
     # {sender: highest finished by the application}, of senders that may not know it
     finished: Annotated[dict[int, Seqno], Meta(max_length=MAX_MEMBERS)]
     budget: int     # the credit of each sender in bytes; 0: this member takes no messages
+    view_id: int = 0
 
 
 ACK = Kind(5, "ack", Ack, about="finished")             # what I have finished
@@ -64,6 +65,7 @@ class Mcast(Multicast):
         self.budgets: dict[int, int] = {}       # our credit at each member, in bytes
         self.refusals: dict[int, bool] = {}     # members without a credit for us: were they asked?
         self.doubts = Backoff()                 # when to ask them
+        self.met: dict[int, int] = {}           # the id of the view since which we wait for a member
         self.next_ack: Instant = 0              # before it we only acknowledge what is urgent
         self.granted = config.max_bytes         # the credit that we told last
         self.counters = McastStatus()
@@ -76,7 +78,9 @@ class Mcast(Multicast):
     @takes(ACK)
     def _on_ack(self, member: int, ack: Ack, now: Instant) -> bool:
         """On reception of ACK from member P: raise its entry. When the minimum rises,
-        purge; that unblocks senders. It may be only about others."""
+        purge; that unblocks senders. It may be only about others. One that P sent
+        before we met again may say more than P has of what is kept for it: parts of a
+        large message that P dropped when we parted."""
         if member in self.observers:
             return True
         if ack.budget == 0:
@@ -90,6 +94,8 @@ class Mcast(Multicast):
         if seqno is None or ack.budget < 0:
             return False
         self.counters.acks_received += 1
+        if 0 < ack.view_id < self.met.get(member, 0):
+            return True
         self._track_acks_again(member, seqno)
         if self.budgets.get(member) != ack.budget:
             self.budgets[member] = ack.budget
@@ -142,6 +148,7 @@ class Mcast(Multicast):
         """Wait for the acks of a member."""
         if member in self.observers:
             return
+        self.met[member] = self.view_id
         if member != self.local.incarnation:
             self.acks.add(member, start)
         elif self.receiving:
@@ -151,6 +158,7 @@ class Mcast(Multicast):
         self.acks.remove(member)
         self.budgets.pop(member, None)
         self.refusals.pop(member, None)
+        self.met.pop(member, None)
 
     def installed(self, now: Instant) -> None:
         self._fit_budgets()
@@ -259,7 +267,7 @@ class Mcast(Multicast):
             return                                      # nobody waits for it
         self.granted = self.credits.grant()
         self.counters.acks_sent += 1
-        self.send_control(ACK, Ack(finished, self.granted), dest, now)
+        self.send_control(ACK, Ack(finished, self.granted, self.view_id), dest, now)
 
     def stop_receiving(self, now: Instant) -> None:
         self.receiving = False
