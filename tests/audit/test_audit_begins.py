@@ -196,6 +196,26 @@ def is_back_in_the_middle_of_a_large_message(group):
     group.row("D", "view", view_id=2)["view_id"] = 10
 
 
+def begins_in_the_middle_of_a_message_with_another_one_between(group):
+    """91 to 100 and 102 are the parts of one message. D, whose stream begins behind
+    100, is given 101, and not that one. All are shown the next view there."""
+    group.row("A", "send", 100)["flags"] = FRAGMENT | PART
+    for member in "ABC":
+        group.take(member, "deliver", 100)
+    names = [group.address(each) for each in "ABD"]
+    for member, event in (("A", "send"), ("A", "deliver"), ("B", "deliver"), ("D", "deliver")):
+        at, row = group.find(member, event, 110), group.row(member, event, 110)
+        rows = [dict(row, last=101, count=1)]
+        if member != "D":
+            rows.append(dict(row, first=102, last=102, count=1, flags=FRAGMENT)
+                        | ({"ord": 91} if event == "send" else {}))
+        if event == "deliver":
+            rows.append({"wall": row["wall"], "event": "view", "view_id": 3, "flags": 1,
+                         "members": names})
+        group.rows[member][at:at] = rows
+        row.update(first=103, count=8)
+
+
 def ends_before_it_is_shown_that_a_sender_is_back(group):
     """A and B part, and meet again. B is shown neither view: it has 91 to 100, which
     A has kept for it, and has not given them to its application when it is killed. It
@@ -222,6 +242,7 @@ def ends_before_it_is_shown_that_a_sender_is_back(group):
 
 
 HEALTHY = (comes_back, is_back_before_all_is_given, is_back_in_the_middle_of_a_large_message,
+           begins_in_the_middle_of_a_message_with_another_one_between,
            ends_before_it_is_shown_that_a_sender_is_back,
            comes_back_to_another_one_of_a_succession, meets_one_that_never_has_the_view,
            is_given_what_was_kept,

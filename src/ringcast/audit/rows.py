@@ -132,12 +132,12 @@ class Rows:
         holes = [piece for hole in holes for piece in self._without_skips(hole)]
         evidence = self._evidence(holes)
         for number, hole in enumerate(holes):
-            position, is_told = evidence.get(number, (None, False))
+            position, is_told, is_explained = evidence.get(number, (None, False, False))
             if position is not None:
                 yield self._found(hole["kind"], hole | {"position": position})
             elif hole["kind"] == "gap" and not (hole["is_behind"] or is_told):
                 yield self._found("unproven", hole | {"position": hole["low"]})
-            elif hole["kind"] == "synchrony":
+            elif hole["kind"] == "synchrony" and not is_explained:
                 yield self._found("synchrony", hole | {"position": hole["low"]})
         yield from (self._found("forged", row) for row in self.unsent().toArrow().to_pylist())
         yield from (self._found("skipped", row)
@@ -294,10 +294,12 @@ class Rows:
                                                             | (F.col("ord") < F.col("begin")))
         return is_part | is_own | is_scattered | F.coalesce(began_before, F.lit(False))
 
-    def _evidence(self, holes: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int | None, bool]]:
+    def _evidence(self, holes: Sequence[Mapping[str, Any]],
+                  ) -> dict[int, tuple[int | None, bool, bool]]:
         """Find for each hole, by its number, the first message in it that was sent and
-        was for this member; and whether the hole begins with one that was for nobody:
-        the end of a large message, say, that began before the stream did."""
+        was for this member; and whether the hole begins, and whether it ends, with one
+        that was for nobody: the end of a large message, say, that began before the
+        stream did."""
         from pyspark.sql import functions as F
 
         if not holes:
@@ -311,8 +313,9 @@ class Rows:
         position = F.when(~self._is_for_nobody(), F.greatest("from", "low"))
         first = found.groupBy("number").agg(
             F.min(position).alias("position"),
-            F.max(position.isNull() & (F.col("from") <= F.col("low"))).alias("is_told"))
-        return {row["number"]: (row["position"], row["is_told"])
+            F.max(position.isNull() & (F.col("from") <= F.col("low"))).alias("is_told"),
+            F.max(position.isNull() & (F.col("to") >= F.col("high"))).alias("is_explained"))
+        return {row["number"]: (row["position"], row["is_told"], row["is_explained"])
                 for row in first.toArrow().to_pylist()}
 
 

@@ -12,9 +12,10 @@ From that follows who goes together:
 
 What a member has been given of a stream before a view is the last position in order; it
 comes from the aggregates. If that differs for two members, the one with less misses a
-message. A stream of which a member was given nothing begins where the sender's `start`
-says. That may be in the middle of a large message, which others were given and which is
-not for this member. So then the rows of the sender must show a message that is.
+message. A stream begins for a member where the sender's `start` says. That may be in
+the middle of a large message, which others were given and which is not for this member.
+So if the member was given nothing, the rows of the sender must show a message that is;
+otherwise they may show that what it misses is not.
 """
 
 from collections import defaultdict
@@ -49,11 +50,12 @@ Reached = dict[tuple[str, int], dict[str, int]]
 
 
 class Place(NamedTuple):
-    """The place of a member in a stream. With `is_begin` it was given nothing yet, and
-    the stream begins behind this position."""
+    """The place of a member in a stream, which begins for it behind `begin`, if that is
+    known. With `is_begin` it was given nothing yet, and that is its place."""
 
     position: int
     is_begin: bool
+    begin: int | None
 
 
 @dataclass
@@ -165,11 +167,12 @@ def _unlike(member: str, sender: str, place: Place, said: int, step: Step) -> It
     if place.position < said:
         yield _hole("departed", member, sender, place, said, step)
     elif place.position > said and not place.is_begin:
-        yield _hole("beyond", member, sender, Place(said, is_begin=False), place.position, step)
+        yield _hole("beyond", member, sender, Place(said, is_begin=False, begin=place.begin),
+                    place.position, step)
 
 
 def _hole(kind: str, member: str, sender: str, place: Place, high: int, step: Step) -> Hole:
-    begin = place.position + 1 if place.is_begin else None
+    begin = None if place.begin is None else place.begin + 1
     return (kind, member, Stream(sender), begin, place.position + 1, high, None, step.wall,
             step.view_id)
 
@@ -183,7 +186,8 @@ def _places(groups: Groups, found: Paths, reached: Reached,
     before = NOTHING
     for step in found.steps[member]:
         for sender, last in reached.get((member, before.view_id), {}).items():
-            places[sender], had[sender] = Place(last, is_begin=False), last
+            begin = places[sender].begin if sender in places else None
+            places[sender], had[sender] = Place(last, is_begin=False, begin=begin), last
         for sender in before.members:
             if step.receiving and sender in places and not _is_deaf(groups, member, sender):
                 yield sender, _key(before, step, sender), places[sender], step
@@ -193,7 +197,7 @@ def _places(groups: Groups, found: Paths, reached: Reached,
                 begin = _begin(found, member, sender, before, step)
                 if begin is not None:       # of a member that is back, perhaps where it stood
                     had[sender] = max(begin - 1, had.get(sender, begin - 1))
-                    places[sender] = Place(had[sender], is_begin=True)
+                    places[sender] = Place(had[sender], is_begin=True, begin=had[sender])
         before = step
 
 
