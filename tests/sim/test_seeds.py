@@ -26,6 +26,8 @@ KINDS = {
                 STACKS, 6),
     "threads": ({"threads": 2, "leaves": 2, "members": 3}, STACKS, 4),
     "large": ({"large": 3, "messages": 100, "members": 3}, STACKS, 4),
+    "between": ({"large": 10, "between": 50, "messages": 100, "crashes": 1,
+                 "options": {"max_bytes": 20_000}}, STACKS, 4),
     # NAKACK2 without retransmission; it is switched on and off.
     "torn": ({"breaks": 50, "switches": 4, "messages": 300, "unicast": 0,
               "options": {"xmit_interval": 0}}, ["nakack2-tcp"], 8),
@@ -46,7 +48,8 @@ QUICK = {("drawn", stack, 0) for stack in STACKS} | {("torn", "nakack2-tcp", 0),
 # stacks, of the network, of the processes.
 EVERYTHING = [
     "num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged",
-    "num_overflows", "num_unsent", "num_congested", "num_blockings", "num_waits", "num_ahead",
+    "num_overflows", "num_unsent", "num_congested", "num_blockings", "num_waits", "num_between",
+    "num_ahead",
     "num_broken", "num_overtaken", "num_control_broken",
     "num_views", "num_left", "num_suspected", "num_probes", "num_deaths", "num_refusals",
     "fetches_sent", "held_received", "num_duplicates", "num_out_of_window", "num_unknown_sender",
@@ -217,6 +220,12 @@ KEPT_SETTINGS = [
     # A view waited for the end of a part of a large message, which was forgotten.
     (Settings(messages=20, crashes=1, partitions=1, leaves=2, jumps=1, unicast=100, large=10,
               mtu=1500, late=2, sealed=True, options={"partition": "primary"}), 1405325),
+    # An ack of a durable member came after it was back, and was from before.
+    (Settings(members=8, messages=60, exclusions=3, leaves=1, large=10, stack="mcast-tcp",
+              threads=2, durable=2), 1410077),
+    # Something stood between the fragments of a large OOB message that was cut.
+    (Settings(messages=80, large=10, oob=20, between=50, observers=2,
+              options={"max_bytes": 20_000}), 404),
 ]
 
 

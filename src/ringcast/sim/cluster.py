@@ -62,6 +62,9 @@ class Cluster:
     `trusted` one, members have keys instead of a secret, and pretenders try to be
     members (pretender.py).
 
+    So often in 100 a member sends something `between` two fragments of a large message,
+    where it may.
+
     If it `refuses`, members learn soon that a datagram went to a process that is gone,
     as over sockets.
 
@@ -74,7 +77,7 @@ class Cluster:
 
     def __init__(self, names: Sequence[str], *, seed: int | str = 0, network: Network | None = None,
                  stack: str = "mcast-udp", refuses: bool = False, sealed: bool = False,
-                 trusted: bool = False, **options: Any) -> None:
+                 trusted: bool = False, between: int = 0, **options: Any) -> None:
         self.names = tuple(names)
         self.stack = stack
         self.refuses = refuses
@@ -82,6 +85,7 @@ class Cluster:
         # Each has a random source of its own: one more fault does not change the load.
         self.rng = Random(f"{seed} members")
         self.thread_rng = Random(f"{seed} threads")
+        self.between, self._between_rng = between, Random(f"{seed} between")
         self._network_rng = Random(f"{seed} network")
         self.sealing: Sealing | None = None
         self.stranger: Stranger | None = None
@@ -118,6 +122,10 @@ class Cluster:
         self.incarnations: dict[int, Member] = {}
         self._bound: dict[str, Member] = {}             # the member at an address
         self._died: dict[str, Member] = {}              # the last one that died there
+
+    def sends_between(self) -> bool:
+        """Draw whether a member sends something between two fragments now."""
+        return self.between > 0 and self._between_rng.random() * 100 < self.between
 
     def __getitem__(self, name: str) -> Member:
         return self.members[name]

@@ -102,13 +102,36 @@ class Lives:
                 self._was_awaited(receiver.name, sender, had, history)
                 and self._is_held(receiver, sender, following)):
             return begins
-        torn = self._torn(receiver, sender)
-        while following != begins and (
-                end := sender.log.end_of(sender.log.after(following - 1))) in torn:
-            following = (end + 1) % MODULUS     # a part of this message had to be acknowledged
+        return self.skip_torn(receiver, sender, following, begins)
+
+    def skip_torn(self, receiver: "Member", sender: "Member", following: Seqno,
+                  begins: Seqno) -> Seqno:
+        """Return the seqno with which the next message begins, from one on, and up to
+        another, without large messages of which only the rest is meant for a member."""
+        torn = self.torn(receiver, sender)
+        while following != begins and (end := sender.log.next_end(following)) in torn:
+            following = (end + 1) % MODULUS
         return following
 
-    def _torn(self, receiver: "Member", sender: "Member") -> set[Seqno]:
+    def owed_up_to(self, receiver: "Member", sender: "Member", seqno: Seqno) -> Seqno:
+        """Return the end of the last message, up to a seqno, that is meant for a
+        member."""
+        end, torn = sender.log.end_before(seqno), self.torn(receiver, sender)
+        while end in torn:
+            end = sender.log.end_before((end - 1) % MODULUS)
+        return end
+
+    def are_alike(self, sender: "Member", one: Seqno, other: Seqno) -> bool:
+        """Return whether two places differ by nothing but large messages of which only
+        the rest is meant for somebody."""
+        place, last = (one, other) if precedes(one, other) else (other, one)
+        torn = {end for (_, number), places in self.begins.items() if number == sender.incarnation
+                for begin in places if (end := sender.log.end_of(begin)) != begin}
+        while place != last and (end := sender.log.next_end((place + 1) % MODULUS)) in torn:
+            place = end
+        return place == last
+
+    def torn(self, receiver: "Member", sender: "Member") -> set[Seqno]:
         """Return the ends of messages in whose middle a stream began for a member."""
         return {end for place in self.begins.get((receiver.name, sender.incarnation), ())
                 if (end := sender.log.end_of(place)) != place}
@@ -139,7 +162,7 @@ class Lives:
         and where, if it counts that it has. It tells its application, now or later,
         that they end there, and before the place that was agreed on; or somebody else
         has only what comes behind a gap."""
-        for window in windows_of([member]) if member.durable else ():
+        for window in windows_of([member]):
             key = member.name, window.stream.sender.incarnation
             self.begins.setdefault(key, set()).add(window.offset)
         counted = member.multicast.counters.num_gone_undelivered
@@ -177,7 +200,7 @@ class Lives:
         for address in history[-1].absent if history else ():
             life = self.checkers.cluster.members[address.name]
             finished = life.consumer.finished.get(sender.incarnation)
-            if finished is not None and precedes(finished, sender.log.end_before(low)) and (
+            if finished is not None and precedes(finished, self.owed_up_to(life, sender, low)) and (
                     self._was_awaited(address.name, sender, finished, history)):
                 self.checkers.violated(
                     "purge", f"{at.name} gave up {sender.name}'s messages up to {low}, of which "
@@ -198,11 +221,11 @@ class Lives:
         """Return up to where a member has a stream without the large message of which
         it had to acknowledge a part before it was cut off, or an earlier life before it
         died."""
-        end = sender.log.end_of((had + 1) % MODULUS)
+        end = sender.log.next_end((had + 1) % MODULUS)
         finished = (window.stream.finished
                     for window in windows_of(self._lives(receiver.name), sender))
-        is_torn = end in self._torn(receiver, sender) or any(
-            precedes(had, seqno) and precedes(seqno, end) for seqno in finished)
+        is_torn = end in self.torn(receiver, sender) or any(
+            seqno != end and sender.log.end_of(seqno) == end for seqno in finished)
         return end if is_torn else had
 
     def _lives(self, name: str) -> Iterator["Member"]:

@@ -2,13 +2,13 @@
 with what was delivered.
 
 A message in fragments has the seqno of its last fragment. The places of the others are
-empty.
+empty. Other messages may be between them.
 
 OOB messages come when they come. For the order, each counts as the begin of the message
-that follows it.
+that follows it, and so do fragments of a message that ends later.
 """
 
-from ringcast.protocols.seqnos import MODULUS, Seqno
+from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 
 
 class Log(list[bytes | None]):
@@ -19,15 +19,17 @@ class Log(list[bytes | None]):
         super().__init__()
         self.offset = offset
         self.oob: set[Seqno] = set()            # the seqnos of OOB messages and their fragments
+        # Where large messages begin, by their ends; and the one without an end.
+        self.larges: dict[Seqno, Seqno] = {}
+        self.begun: Seqno | None = None
 
     def _place(self, seqno: Seqno) -> int:
         """Return how many places the log has up to this seqno."""
         return (seqno - self.offset) % MODULUS
 
     def begin_of(self, seqno: Seqno) -> Seqno:
-        """Return the seqno of the first fragment of the message that has this seqno, or
-        `seqno` if the message was not cut; of the first OOB message before it, if there
-        is one."""
+        """Return the seqno that follows the message in order before the one with this
+        seqno."""
         return (self._end_below(self._place(seqno) - 1) + 1) % MODULUS
 
     def _end_below(self, place: int) -> Seqno:
@@ -44,20 +46,34 @@ class Log(list[bytes | None]):
         log."""
         return self._end_below(min(self._place(seqno), len(self)))
 
-    def after(self, seqno: Seqno) -> Seqno:
-        """Return the first seqno behind this one that is not of an OOB message."""
-        seqno = (seqno + 1) % MODULUS
-        while seqno in self.oob:
-            seqno = (seqno + 1) % MODULUS
-        return seqno
-
-    def end_of(self, seqno: Seqno) -> Seqno:
-        """Return the seqno of the last fragment that was sent of the message in whose
-        middle this one is; `seqno` if it ends a message."""
+    def next_end(self, seqno: Seqno) -> Seqno:
+        """Return the seqno that ends the first message in order from this seqno on; of
+        one that was not sent whole, the last that was sent."""
         place = self._place(seqno)
-        while 0 < place < len(self) and self[place - 1] is None:
+        while 0 < place < len(self) and (
+                self[place - 1] is None or (self.offset + place) % MODULUS in self.oob):
             place += 1
         return (self.offset + place) % MODULUS
+
+    def end_of(self, seqno: Seqno) -> Seqno:
+        """Return the seqno of the last fragment that was sent of the large message in
+        whose middle this one is; `seqno` if it is in none."""
+        if self.begun is not None and not precedes(seqno, self.begun):
+            return (self.offset + len(self)) % MODULUS
+        return next((end for end, first in self.larges.items()
+                     if precedes(seqno, end) and not precedes(seqno, first)), seqno)
+
+    def is_large(self, end: Seqno) -> bool:
+        """Return whether the message in order that ends here was cut, or is sent
+        now."""
+        return end in self.larges or (self.begun is not None and not precedes(end, self.begun))
+
+    def note_fragments(self, begin: Seqno, is_last: bool) -> None:
+        """Note that fragments have been added, from the seqno `begin` on."""
+        first = begin if self.begun is None else self.begun
+        self.begun = None if is_last else first
+        if is_last:
+            self.larges[(self.offset + len(self)) % MODULUS] = first
 
     def oob_between(self, begin: Seqno, end: Seqno) -> set[Seqno]:
         """Return the seqnos of OOB messages from one seqno on, and before another

@@ -1,9 +1,9 @@
 """Messages that an application sends to one destination: those that wait for room, and
 those that were sent."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ringcast._core.send_window import SendWindow
+from ringcast._core.send_window import FULL, SendWindow
 from ringcast.config import Config
 from ringcast.endpoint import Fragments
 from ringcast.flags import Flag
@@ -57,11 +57,13 @@ class Outgoing:
 class Multicasts(Outgoing):
     """The messages of one member to everybody: `log` has what it sent, `backlog` what
     waits for room. Of these, those in `oob` are OOB messages; each is unlike all
-    others."""
+    others. `sends_between()` draws whether the next one overtakes the rest of a large
+    one, as that of another thread may."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, sends_between: Callable[[], bool]) -> None:
         super().__init__()
-        self.log = log
+        self.log, self._sends_between = log, sends_between
+        self.num_between = 0                    # messages that overtook the rest of a large one
         self.backlog: list[bytes] = []
         self.oob: set[bytes] = set()
 
@@ -88,6 +90,27 @@ class Multicasts(Outgoing):
 
     def accept_fragments(self, count: int) -> None:
         self._note([None] * count)
+
+    def push_fragments(self, window: SendWindow, config: Config) -> int:
+        if self.large is not None and self.large.sent and self.backlog[1:] and (
+                len(self.backlog[1]) <= window.largest and self._sends_between()):
+            return self._push_between(window)
+        begin = (self.log.offset + len(self.log) + 1) % MODULUS
+        taken = super().push_fragments(window, config)
+        if taken:
+            self.log.note_fragments(begin, self.large is None)
+        return taken
+
+    def _push_between(self, window: SendWindow) -> int:
+        """Push the message behind the large one; return how many had room."""
+        large, other = self.backlog[:2]
+        if window.push(other, int(Flag.OOB) if other in self.oob else 0) == FULL:
+            return 0
+        self.backlog[:2] = [other]
+        self.accept(1)
+        self.backlog.insert(0, large)
+        self.num_between += 1
+        return 1
 
     def _note(self, sent: Sequence[bytes | None]) -> None:
         """Note what has a seqno now: messages with the flags of the first that waits,

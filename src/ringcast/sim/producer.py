@@ -29,7 +29,7 @@ class Producer:
 
     def __init__(self, member: "Member", threads: int) -> None:
         self.member = member
-        self.multicasts = Multicasts(member.log)
+        self.multicasts = Multicasts(member.log, member.cluster.sends_between)
         self.unicast_logs: dict[Address, UnicastLog] = {}
         self.threads = Threads(self, threads, member.cluster.thread_rng)
         self._begins: set[Address] = set()      # to whom it begins to send with the next turn

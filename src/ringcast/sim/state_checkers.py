@@ -32,7 +32,7 @@ class StateCheckers:
         layer, pending = member.multicast, member.multicast.flushing.pending
         for stream in (layer.own, *(window.stream for window in layer.windows.values())):
             # A view that is shown already is at the place where streams stand.
-            cut = pending[-1].cuts.get(stream) if pending else stream.ring.hd
+            cut = pending[-1].cuts.get(stream) if pending else stream.boundary(stream.ring.hd)
             if cut is not None:
                 self._cuts.setdefault(stream.sender.incarnation, set()).add(cut)
 
@@ -48,7 +48,7 @@ class StateCheckers:
         if batch.dest is not None or batch.flags & Flag.OOB:
             return False
         log = self.checkers.cluster.incarnations[batch.sender.incarnation].log
-        begin = log.after(log.begin_of(batch.first) - 1)
+        begin = log.larges.get(batch.first, batch.first)
         return all(precedes(cut, begin) or not precedes(cut, batch.first)
                    for cut in self._cuts.get(batch.sender.incarnation, ()))
 

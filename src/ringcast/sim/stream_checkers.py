@@ -156,10 +156,11 @@ class StreamCheckers:
             return
         is_given_up = self.lives.has_given_up(member, sender, place.last)
         known = place.last if is_given_up else self._cuts.setdefault(cut, place.last)
-        if known != place.last:
+        if not self.lives.are_alike(sender, known, place.last):
             self.violated("synchrony", f"{what} up to {place.last}; others did with those up to "
                                        f"{known}")
-        if said is not None and sender.log.end_before(said) != place.last:
+        if said is not None and not self.lives.are_alike(sender, sender.log.end_before(said),
+                                                         place.last):
             self.violated("synchrony", f"{what} up to {place.last}; the view says up to {said}")
 
     def _is_same_cut(self, what: str, member: "Member", sender: "Member", met: Cut, cut: Cut,
@@ -204,7 +205,8 @@ class StreamCheckers:
                                 f"{expected}")
         if goes_on and not receiver.observes:
             passed = sender.log.oob_between(begins, batch.first)
-            if missing := passed - self.oob.get(key, set()):
+            torn = self.lives.torn(receiver, sender)
+            if missing := passed - self.oob.get(key, set()) - torn:
                 self.violated("gap", f"{receiver.name} got {batch} without the OOB messages "
                                      f"{sorted(missing)} before it")
         sent = self._check_content(receiver, sender, batch)
@@ -279,7 +281,7 @@ class StreamCheckers:
         got = consumer.got.setdefault(batch.sender, [])
         consumer.first.setdefault(batch.sender, begins)
         if place.last is not None:
-            return (place.last + 1) % MODULUS
+            return self.lives.skip_torn(receiver, sender, (place.last + 1) % MODULUS, begins)
         before = (begins - 1) % MODULUS
         if place.before is not None and precedes(before, place.before):
             return (place.before + 1) % MODULUS
@@ -346,16 +348,16 @@ class StreamCheckers:
                 place = self._places.get((receiver.incarnation, sender.incarnation))
                 if (receiver.receiving and not receiver.observes and place is not None
                         and receiver.address in last
-                        and not self._is_at_end(place, sender)):
+                        and not self._is_at_end(place, receiver, sender)):
                     self.violated("agreement", f"{receiver.name} has {sender.name}'s messages "
                                                f"up to {place.last}; it sent {sender.last} and "
                                                "left in good order")
 
-    def _is_at_end(self, place: Place, sender: "Member") -> bool:
-        """Return whether an application has all of a stream; also if it is not known
-        where the stream began for it."""
+    def _is_at_end(self, place: Place, receiver: "Member", sender: "Member") -> bool:
+        """Return whether an application has all of a stream that is meant for it; also
+        if it is not known where the stream began for it."""
         if place.last is not None:
-            return place.last == sender.last
+            return not precedes(place.last, self.lives.owed_up_to(receiver, sender, sender.last))
         cut = self._cuts.get((0, place.met, sender.incarnation))
         return cut is None or sender.last in places_behind(sender, cut)
 
@@ -386,7 +388,8 @@ class StreamCheckers:
         finished = receiver.consumer.finished.get(sender.incarnation)
         if finished is None and receiver is sender:
             finished = sender.offset
-        return finished is not None and not precedes(finished, sender.log.end_before(low))
+        return finished is not None and not precedes(
+            finished, self.lives.owed_up_to(receiver, sender, low))
 
     def _wait_for_cut(self, what: str, receiver: "Member", sender: "Member", since: int,
                       low: Seqno) -> None:
@@ -405,7 +408,8 @@ class StreamCheckers:
             met = 0, place.met, sender.incarnation
             if met not in self._cuts:
                 return False
-            if precedes(places_behind(sender, self._cuts[met])[-1], sender.log.end_before(low)):
+            if precedes(places_behind(sender, self._cuts[met])[-1],
+                        self.lives.owed_up_to(receiver, sender, low)):
                 self.violated("purge", f"{what}; for it the stream begins after "
                                        f"{self._cuts[met]}")
             return True
@@ -427,9 +431,8 @@ class StreamCheckers:
 def places_behind(sender: "Member", cut: Seqno) -> tuple[Seqno, ...]:
     """Return the places behind which a stream may begin at a cut: behind the last whole
     message, or behind the large message of which the cut has a part."""
-    following = sender.log.after(cut)
-    end = sender.log.end_of(following)
-    return (cut,) if end == following else (cut, end)
+    end = sender.log.next_end((cut + 1) % MODULUS)
+    return (cut, end) if sender.log.is_large(end) else (cut,)
 
 
 def later_of(one: Seqno | None, other: Seqno | None) -> Seqno | None:

@@ -35,6 +35,7 @@ CHOICES: dict[str, tuple[float, Sequence[Any]]] = {
     "jumps": (0.2, [1, 2]),
     "large": (0.3, [2, 10]),
     "oob": (0.2, [5, 30, 100]),
+    "between": (0.5, [30]),
     "unicast": (0.3, [0, 20, 100]),
     "loss": (0.2, [0, 0.1, 0.25]),
     "threads": (0.2, [0, 2]),

@@ -60,6 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
     comebacks: dict[str, bool]          # whether a member comes back, if dead in the end
     load: tuple[int, int] | None = None     # from when to when a steady load is measured
     threads: int = 0                        # see Member
+    between: int = 0                        # see Cluster
     sealed: bool = False                    # datagrams are sealed: see Cluster
     trusted: bool = False                   # with keys that members trust: see Cluster
     refuses: bool = False                   # processes that are gone refuse datagrams: see Cluster

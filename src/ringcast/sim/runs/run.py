@@ -92,7 +92,7 @@ class Run:
         self.end = plan.actions[len(self.actions)].at if cut_short else plan.duration
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network),
                                socket_bytes=plan.socket_bytes, turn_time=plan.turn_time,
-                               threads=plan.threads, stack=plan.stack, refuses=plan.refuses,
+                               threads=plan.threads, between=plan.between, stack=plan.stack, refuses=plan.refuses,
                                sealed=plan.sealed, trusted=plan.trusted, **plan.options)
         self.config = configure(plan.options, plan.stack)
         # What a member may have on its way, as long as there are faults; in bytes.
@@ -503,6 +503,7 @@ class Run:
             counted = {
                 "num_blockings": member.producer.num_blockings,
                 "num_waits": member.producer.num_waits, "num_ahead": member.num_ahead,
+                "num_between": member.producer.multicasts.num_between,
                 "num_overflows": member.transport.num_overflows,
                 "num_unsent": member.transport.num_unsent, "num_views": len(member.views),
                 "num_left": member.left}

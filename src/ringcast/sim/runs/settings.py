@@ -64,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     large: Annotated[int | None, Help("Messages to everybody that are too large for a datagram.",
                                       "0")] = None
     oob: Annotated[int | None, Help("OOB messages to everybody.", "0")] = None
+    between: Annotated[int | None, Help("How often in 100, where it may, a member sends something "
+                                        "between two fragments of a large message.", "0")] = None
     splits: Annotated[int | None, times("a member does not see another one, for messages to "
                                         "single members")] = None
     stack: Annotated[str, Help(f"The stack of the group: {', '.join(NETWORKED)}.",
@@ -114,8 +116,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if value is not None and not 0 <= value < 1:
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, "
                                   f"not {value}")
-        for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "oob", "splits",
-                     "breaks", "outages", "switches", "threads", "steady", "durable", "observers",
+        for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "oob", "between",
+                     "splits", "breaks", "outages", "switches", "threads", "steady", "durable", "observers",
                      "late", "send_buffer"):
             number = getattr(self, name)
             if number is not None and number < 0:
