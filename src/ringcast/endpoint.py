@@ -327,6 +327,11 @@ class Fragments:
         self.sent += taken
         return taken
 
+    def give_up(self) -> None:
+        """Push no more, whether all is pushed or not."""
+        if self.window is not None:
+            self.window.give_up_whole()
+
     @property
     def is_sent(self) -> bool:
         """Return whether the window has all fragments."""

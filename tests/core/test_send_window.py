@@ -166,6 +166,19 @@ def test_others_leave_room_for_a_large_message_that_found_none(make, limits, pus
     assert push(window)                                 # all of the window is everybody's again
 
 
+def test_what_is_spared_for_a_large_message_is_for_all_when_that_is_given_up(make):
+    window = SendWindow(make(16))
+    while window.push(b"m") != FULL:
+        pass
+    assert window.push_whole(fragments(4)) == 0
+    window.frame(HEADER)
+    window.ring.remove_many(nullify=False)
+    window.stable(1)
+    assert window.push(b"m") == FULL
+    window.give_up_whole()
+    assert window.push(b"m") != FULL and window.push(b"m") == FULL
+
+
 def test_room_for_a_large_message_takes_no_message_beyond_the_bytes_from_an_empty_window(make):
     window = SendWindow(make(100, max_bytes=1000))
     window.push(b"x" * 1000)

@@ -53,8 +53,8 @@ cdef class SendWindow:
 
     The fragments of a LARGE message go in together, if all of them are at most a
     quarter of the window: so nothing stands between them. While such a message finds no
-    room, all others leave that quarter free, until the next one has gone in. Otherwise
-    a thread that sends without a pause would keep it out for ever.
+    room, all others leave that quarter free, until it has gone in or is given up.
+    Otherwise a thread that sends without a pause would keep it out for ever.
 
     *Threads.* Any number of threads may push. One at a time may frame, beside them.
     Each call is one step: under the GIL, or in a Python without it in a critical
@@ -208,6 +208,11 @@ cdef class SendWindow:
             self.waiting += <Py_ssize_t>bytes_size(items[k]) + LENGTH
         self.mark(taken, flags)
         return taken
+
+    def give_up_whole(self):
+        """Give to others the room that is spared for a large message."""
+        with cython.critical_section(self.ring):
+            self.spares = False
 
     cpdef bint push_all(self, list payloads, uint16_t flags=0) except -1:
         """Push payloads, if all have room and will leave with others that wait already,

@@ -342,6 +342,8 @@ class Sending:
         finally:
             if held[0]:                                 # no call before the release
                 lock.release()
+                fragments.give_up()
+                self._num_rooms += 1                    # what was spared for it is room for others
                 self._state.room.notify_all()
 
     def _may_try(self, lock: threading.Lock) -> bool:
