@@ -65,7 +65,7 @@ class Mcast(Multicast):
         self.budgets: dict[int, int] = {}       # our credit at each member, in bytes
         self.refusals: dict[int, bool] = {}     # members without a credit for us: were they asked?
         self.doubts = Backoff()                 # when to ask them
-        self.met: dict[int, int] = {}           # the id of the view since which we wait for a member
+        self.met: dict[int, int] = {}           # since which view we wait for a member
         self.next_ack: Instant = 0              # before it we only acknowledge what is urgent
         self.granted = config.max_bytes         # the credit that we told last
         self.counters = McastStatus()

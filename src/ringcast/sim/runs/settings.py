@@ -117,8 +117,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 raise ConfigError(f"{name} is a probability of 0 or more and less than 1, "
                                   f"not {value}")
         for name in (*FAULTS, "messages", "size", "delay", "unicast", "large", "oob", "between",
-                     "splits", "breaks", "outages", "switches", "threads", "steady", "durable", "observers",
-                     "late", "send_buffer"):
+                     "splits", "breaks", "outages", "switches", "threads", "steady", "durable",
+                     "observers", "late", "send_buffer"):
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ConfigError(f"{name} cannot be {number}")
