@@ -1518,6 +1518,13 @@ MUTATIONS = [
     Mutation("a connection that was given up goes on behind what was in its window",
              "Closed.give_up", "self.stream.whole", "self.stream.ring.hd",
              test=UNICAST + "test_a_large_message_of_a_connection_that_was_given_up_comes_whole"),
+    Mutation("time out a window that has a begun message of a member that is back",
+             "Lifecycle._is_needed",
+             "receiver.peer in self.context.members and not receiver.is_idle", "False",
+             test=UNICAST + "test_a_large_message_of_a_member_that_is_back_does_not_time_out"),
+    Mutation("give up what was kept of a member that is back", "Lifecycle.install_view",
+             "self.receivers.resume(member.incarnation, now)", "pass",
+             test=UNICAST + "test_a_large_message_of_a_member_that_is_back_is_not_given_up"),
     Mutation("a newer connection does not wait for one that was given up",
              "Receivers._open_entry", "self.deliveries.await_finished(closed.stream)", "pass",
              test=UNICAST + "test_a_newer_connection_waits_for_what_an_application_has_of_one_"

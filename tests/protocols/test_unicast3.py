@@ -368,15 +368,21 @@ def test_lives_that_come_and_go_leave_a_slow_application_no_window_of_each(most,
     assert b.layer.deliveries.former == {}
 
 
+def come_and_go(b, number, size, *members):
+    """Let so many others come to these members of B's view, say something that B's
+    application does not finish, and go."""
+    for incarnation in range(size * 100, size * 100 + number):
+        other = Address("O", incarnation)
+        b.view(*members, other)
+        b.stack.receive(End(other, members=(other, B)).tell(B, bytes(size)), b.now)
+        b.view(*members)
+
+
 def cut_off_among_others(b, others=1, size=2):
     """A is cut off from B. Others come, say something that B's application does not
     finish, and go; so many more than B has windows for."""
     b.view(B)
-    for number in range(100, 100 + MOST_GONE + others):
-        other = Address("O", number)
-        b.view(other, B)
-        b.stack.receive(End(other, members=(other, B)).tell(B, bytes(size)), b.now)
-        b.view(B)
+    come_and_go(b, MOST_GONE + others, size, B)
     assert A.incarnation not in b.layer.receivers
     b.view(A, B)
 
@@ -384,7 +390,7 @@ def cut_off_among_others(b, others=1, size=2):
 def given_up_among_others(b):
     """The same, and those who come leave so much that B forgets what came of A."""
     cut_off_among_others(b, 2 + MOST_WINDOWS, b.layer.context.config.max_bytes - 100)
-    assert A.incarnation not in b.layer.closed.streams
+    assert A.incarnation not in b.layer.receivers, "its window was not kept"
 
 
 def given_up_in_hand():
@@ -431,6 +437,40 @@ def test_an_oob_message_of_one_among_many_does_not_come_again():
     cut_off_among_others(b)
     talk(a, b, a.wait(20))
     assert b.got.count(b"oob") == b.got.count(b"2") == 1 and a.layer.num_unacked() == 0
+
+
+def acknowledged_begin(b):
+    """Return A, of whose large message B has acknowledged all but the last part, and
+    this part."""
+    a = End(A)
+    *begin, last = cut(bytes(60_000), 1, 1500)
+    for piece in begin:
+        talk(a, b, a.tell(B, piece, flags=FRAGMENT))
+    assert a.layer.num_unacked() == 0
+    return a, last
+
+
+def test_a_large_message_of_a_member_that_is_back_does_not_time_out():
+    """Its begin, which was acknowledged, takes more than B has for closed
+    connections."""
+    b = End(B, max_bytes=2000, conn_close_timeout=500)
+    a, last = acknowledged_begin(b)
+    b.view(B)
+    b.view(A, B)
+    b.wait(2000)
+    a.now = b.now
+    talk(a, b, a.tell(B, last, flags=FRAGMENT))
+    assert b.got == [bytes(60_000)] and a.layer.num_unacked() == 0
+
+
+def test_a_large_message_of_a_member_that_is_back_is_not_given_up():
+    """It was closed while A was cut off. Those who come and go then leave too much."""
+    b = End(B, max_bytes=4000)
+    a, last = acknowledged_begin(b)
+    cut_off_among_others(b)
+    come_and_go(b, 2 * MOST_WINDOWS, 3900, A, B)
+    talk(a, b, a.tell(B, last, flags=FRAGMENT))
+    assert b.got[-1:] == [bytes(60_000)] and a.layer.num_unacked() == 0
 
 
 def test_a_large_message_of_a_connection_that_was_given_up_comes_whole():

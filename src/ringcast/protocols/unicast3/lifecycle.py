@@ -10,10 +10,13 @@
 - An entry was idle for conn_expiry_timeout: it is CLOSING. An entry with something left
   to do never is (U10).
 - An entry has been CLOSING for conn_close_timeout: it is CLOSED and removed, unless it
-  is in use again.
+  is in use again, or its member is in the view and something is left to do.
+- A member is back: what was kept of its connection is its window again. So only of
+  members that left can be too much kept, and given up (memory.py).
 """
 
 from ringcast.protocols.unicast3.context import Context
+from ringcast.protocols.unicast3.receiver import ReceiverEntry
 from ringcast.protocols.unicast3.receiving import MOST_GONE, Receivers
 from ringcast.protocols.unicast3.sender import SenderEntry
 from ringcast.protocols.unicast3.sending import Senders
@@ -42,6 +45,7 @@ class Lifecycle:
         self._arm_reaping()
         for member in view.members:
             if member.incarnation not in before:
+                self.receivers.resume(member.incarnation, now)
                 self.receivers.take_early(member.incarnation, now)
 
     def _close_leaver(self, peer: int, now: Instant) -> None:
@@ -82,12 +86,19 @@ class Lifecycle:
         for sender in list(self.senders.values()):
             self.senders.perform_act(self._age_entry(sender, now), sender, now)
         for peer, receiver in list(self.receivers.items()):
-            if receiver.stream.outstanding or receiver.has_next:
-                receiver.touched = now                  # the application comes first
+            if self._is_needed(receiver):
+                receiver.touched = now
             elif self._age_entry(receiver, now) & Act.REMOVE:
                 self.receivers.time_out(peer)
         self.context.next_reap = None
         self._arm_reaping()
+
+    def _is_needed(self, receiver: ReceiverEntry) -> bool:
+        """Return whether a window must stay. The application comes first. And of a
+        large message, whose sender may go on with it, a part may be acknowledged."""
+        if receiver.stream.outstanding or receiver.has_next:
+            return True
+        return receiver.peer in self.context.members and not receiver.is_idle
 
     def _age_entry(self, entry: Entry, now: Instant) -> int:
         """Tell an entry if its time has come, and return what else must be done."""

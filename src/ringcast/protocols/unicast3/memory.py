@@ -10,6 +10,8 @@ not complete, its whole stream is kept: which messages came behind the gap is kn
 nowhere else. So it is if the application has messages of it that are not finished,
 which must not be acknowledged. The oldest of these are given up when all together take
 too many bytes: their connections go on when the application has finished what it has.
+Only streams of members that left are kept here, and may be given up: a window whose
+sender is in the view, and that is not idle, stays open (lifecycle.py).
 
 Messages may come before the first one of their connection, or before the view that has
 their sender. They are kept, but few of them and not for long: their sender repeats what
@@ -49,6 +51,11 @@ class Closed(msgspec.Struct):
         """Return whether the application must finish what it has before the connection
         may go on."""
         return self.is_given_up and self.stream is not None and self.stream.outstanding > 0
+
+    @property
+    def is_resumable(self) -> bool:
+        """Return whether its stream is kept, and new messages of it may come."""
+        return self.stream_for(self.conn_id) is not None and self.is_open_for(self.conn_id)
 
     def is_open_for(self, conn_id: ConnId) -> bool:
         """Return whether this is the connection, and new messages of it may come."""

@@ -89,6 +89,16 @@ class Receivers(dict[int, ReceiverEntry]):
         elif closed is not None and closed.conn_id != conn_id:
             self.acks.tell(sender, closed.conn_id, closed.finished, now)
 
+    def resume(self, sender: int, now: Instant) -> None:
+        """Open the window again of which a stream was kept: its sender is back and may
+        go on. So the stream is not given up while its sender is in the view."""
+        closed = self.closed.get(sender)
+        if closed is not None and closed.is_resumable and self.context.receiving:
+            entry = self._open_entry(sender, closed.conn_id, closed.delivered, now)
+            if entry.is_busy:
+                self.gapped[sender] = entry
+                self.context.arm_scan(now)
+
     def take_early(self, sender: int, now: Instant) -> None:
         """Take what came of this sender before its window or its view."""
         for packet in self.early.take(sender):
