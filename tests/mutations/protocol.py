@@ -1523,7 +1523,7 @@ MUTATIONS = [
              "receiver.peer in self.context.members and not receiver.is_idle", "False",
              test=UNICAST + "test_a_large_message_of_a_member_that_is_back_does_not_time_out"),
     Mutation("give up what was kept of a member that is back", "Lifecycle.install_view",
-             "self.receivers.resume(member.incarnation, now)", "pass",
+             "self.receivers.resume(peer, now)", "pass",
              test=UNICAST + "test_a_large_message_of_a_member_that_is_back_is_not_given_up"),
     Mutation("a newer connection does not wait for one that was given up",
              "Receivers._open_entry", "self.deliveries.await_finished(closed.stream)", "pass",
@@ -1532,7 +1532,7 @@ MUTATIONS = [
     Mutation("who stops acknowledges what was delivered of a closed connection",
              "Receivers._refuse_messages", "closed.finished", "closed.delivered",
              test=UNICAST + "test_who_stops_does_not_acknowledge_what_its_application_has_of_a_"
-                            "closed_connection[False]"),
+                            "closed_connection[True]"),
     Mutation("who tells which connection is the latest acknowledges what was delivered",
              "Receivers._tell_latest", "closed.finished", "closed.delivered",
              test=UNICAST + "test_who_tells_which_connection_is_the_latest_acknowledges_nothing_"

@@ -473,6 +473,29 @@ def test_a_large_message_of_a_member_that_is_back_is_not_given_up():
     assert b.got[-1:] == [bytes(60_000)] and a.layer.num_unacked() == 0
 
 
+def test_a_large_message_is_not_given_up_for_those_who_go_when_its_sender_is_back():
+    b, other = End(B, max_bytes=4000), Address("X", 99)
+    a, last = acknowledged_begin(b)
+    b.view(B)
+    come_and_go(b, MOST_GONE + 1, 3900, B)
+    b.view(B, other)
+    b.stack.receive(End(other, members=(other, B)).tell(B, bytes(3900)), b.now)
+    assert A.incarnation in b.layer.closed.streams
+    b.view(A, B)
+    talk(a, b, a.tell(B, last, flags=FRAGMENT))
+    assert b.got[-1:] == [bytes(60_000)] and a.layer.num_unacked() == 0
+
+
+def test_what_is_ready_of_a_member_that_is_back_is_delivered_at_once():
+    a, b = End(A), End(B)
+    b.stack.receive(a.tell(B, b"1"), b.now)
+    b.view(B)
+    come_and_go(b, MOST_GONE, 2, B)
+    assert A.incarnation in b.layer.closed.streams
+    b.layer.view(View(1, (A, B)), b.now)
+    assert b.stack.effects.arrived
+
+
 def test_a_large_message_of_a_connection_that_was_given_up_comes_whole():
     a, b = End(A), End(B, capacity=64, max_bytes=4000)
     pieces = cut(bytes(600), 1, 0)
@@ -512,9 +535,10 @@ def test_who_stops_does_not_acknowledge_what_its_application_has_of_a_closed_con
 
 
 def test_who_tells_which_connection_is_the_latest_acknowledges_nothing_that_is_not_finished():
-    old, a, b = End(A), End(A, conn_id=1_000_000), End(B, capacity=64)
+    old, a = End(A), End(A, conn_id=1_000_000)
+    b = End(B, capacity=64, max_bytes=2000)
     b.hear(*a.tell(B, b"1"), finish=False)
-    cut_off_among_others(b)
+    given_up_among_others(b)
     a.hear(*b.hear(*old.tell(B, b"0"), finish=False))
     assert a.layer.num_unacked() == 1
 

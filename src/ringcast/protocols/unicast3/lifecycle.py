@@ -40,13 +40,14 @@ class Lifecycle:
         context.view_id = view.id
         for peer in before.keys() - context.members.keys():
             self._close_leaver(peer, now)
+        came = [peer for peer in context.members if peer not in before]
+        for peer in came:
+            self.receivers.resume(peer, now)            # before others take too much
         self.receivers.bound_gone(max(MOST_GONE, len(before), len(view.members)))
         context.effects.writable = True
         self._arm_reaping()
-        for member in view.members:
-            if member.incarnation not in before:
-                self.receivers.resume(member.incarnation, now)
-                self.receivers.take_early(member.incarnation, now)
+        for peer in came:
+            self.receivers.take_early(peer, now)
 
     def _close_leaver(self, peer: int, now: Instant) -> None:
         """Let the connections with a member that is not in the view begin to close. If

@@ -95,6 +95,7 @@ class Receivers(dict[int, ReceiverEntry]):
         closed = self.closed.get(sender)
         if closed is not None and closed.is_resumable and self.context.receiving:
             entry = self._open_entry(sender, closed.conn_id, closed.delivered, now)
+            self.context.effects.arrived |= entry.has_next
             if entry.is_busy:
                 self.gapped[sender] = entry
                 self.context.arm_scan(now)
