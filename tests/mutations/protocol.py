@@ -1525,6 +1525,14 @@ MUTATIONS = [
     Mutation("give up what was kept of a member that is back", "Lifecycle.install_view",
              "self.receivers.resume(peer, now)", "pass",
              test=UNICAST + "test_a_large_message_of_a_member_that_is_back_is_not_given_up"),
+    Mutation("acknowledge the rest of a message whose begin was given up", "Closed.is_held",
+             "self.is_torn or", "",
+             test=UNICAST + "test_the_rest_of_a_large_message_that_was_given_up_is_reported_and_"
+                            "not_acknowledged[0]"),
+    Mutation("the first fragment of an OOB message is the one that came first",
+             "Reassembly.add", "if precedes(seqno, assembly.first):", "if False:",
+             test="tests/protocols/test_frag.py::"
+                  "test_an_oob_message_begins_at_its_lowest_fragment_that_came"),
     Mutation("a newer connection does not wait for one that was given up",
              "Receivers._open_entry", "self.deliveries.await_finished(closed.stream)", "pass",
              test=UNICAST + "test_a_newer_connection_waits_for_what_an_application_has_of_one_"
@@ -1534,7 +1542,9 @@ MUTATIONS = [
              test=UNICAST + "test_who_stops_does_not_acknowledge_what_its_application_has_of_a_"
                             "closed_connection[True]"),
     Mutation("who tells which connection is the latest acknowledges what was delivered",
-             "Receivers._tell_latest", "closed.finished", "closed.delivered",
+             "Receivers._tell_latest",
+             "tell(sender, closed.conn_id, closed.finished",
+             "tell(sender, closed.conn_id, closed.delivered",
              test=UNICAST + "test_who_tells_which_connection_is_the_latest_acknowledges_nothing_"
                             "that_is_not_finished"),
     Mutation("keep the parts of a connection that is given up", "Deliveries.give_up",

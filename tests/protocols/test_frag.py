@@ -128,6 +128,13 @@ def test_what_is_here_of_a_message_is_told_for_a_cut_in_its_middle():
         assert [reassembly.begun(cut) for cut in (19, 20, 22)] == [None, begun, begun]
 
 
+def test_an_oob_message_begins_at_its_lowest_fragment_that_came():
+    fragments, reassembly = cut(PAYLOAD, 7, 1500), Reassembly(10_000, 10_000)
+    for seqno in (9, 8, 10):
+        reassembly.add(seqno, fragments[seqno - 7], True, 0)
+    assert [assembly.first for assembly in reassembly.oob.values()] == [8]
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 @pytest.mark.parametrize("is_oob", [False, True])
 def test_an_index_equal_to_the_number_of_parts_is_no_part(is_oob, count):

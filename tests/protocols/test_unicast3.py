@@ -486,6 +486,21 @@ def test_a_large_message_is_not_given_up_for_those_who_go_when_its_sender_is_bac
     assert b.got[-1:] == [bytes(60_000)] and a.layer.num_unacked() == 0
 
 
+@pytest.mark.parametrize("flags", [0, int(Flag.OOB)])
+def test_the_rest_of_a_large_message_that_was_given_up_is_reported_and_not_acknowledged(flags):
+    a, b = End(A), End(B, capacity=64, max_bytes=2000)
+    *begin, last = cut(bytes(1500), 1, 600)
+    for piece in begin:
+        talk(a, b, a.tell(B, piece, flags=FRAGMENT | flags))
+    talk(a, b, a.wait(2000))
+    assert a.layer.num_unacked() == 0
+    given_up_among_others(b)
+    talk(a, b, a.tell(B, last, flags=FRAGMENT | flags))
+    assert bytes(1500) not in b.got and a.layer.num_unacked() == 0
+    [failed] = a.failed
+    assert failed.bits & Flag.INCOMPLETE and failed.last == len(begin) + 1
+
+
 def test_what_is_ready_of_a_member_that_is_back_is_delivered_at_once():
     a, b = End(A), End(B)
     b.stack.receive(a.tell(B, b"1"), b.now)

@@ -72,7 +72,7 @@ class Assembly:
     __slots__ = ("begin", "count", "first", "last", "nbytes", "parts", "since")
 
     def __init__(self, first: Seqno, begin: int, count: int) -> None:
-        self.first = first              # the seqno of the first fragment that came
+        self.first = first              # the lowest seqno of the fragments that came
         self.last = first               # and of the last part, once it has come
         self.begin = begin              # the index of the first part that comes in order
         self.count = count              # of parts of the message
@@ -160,6 +160,8 @@ class Reassembly:
             self.num_given_up += 1
             open_ones.remove(number)
             return None
+        if precedes(seqno, assembly.first):
+            assembly.first = seqno
         open_ones.add(assembly, index, part, now)
         if index == count - 1:
             assembly.last = seqno

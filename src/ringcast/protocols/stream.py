@@ -328,6 +328,16 @@ class Stream:
         """Return whether a large message is being put together."""
         return self.reassembly is not None and len(self.reassembly) > 0
 
+    @property
+    def is_torn(self) -> bool:
+        """Return whether the begin of a message that is not whole was finished, which
+        may be acknowledged: nobody sends it again."""
+        reassembly = self.reassembly
+        return reassembly is not None and any(
+            not precedes(self.finished, assembly.first)
+            for open_ones in (reassembly.ordered, reassembly.oob)
+            for assembly in open_ones.values())
+
     def scan(self, now: Instant, pause: int) -> bool:
         """Acknowledge the fragments of a message that stalls: its sender may have no
         room for the next. Give it up if its sender has gone on without it for

@@ -11,7 +11,10 @@ nowhere else. So it is if the application has messages of it that are not finish
 which must not be acknowledged. The oldest of these are given up when all together take
 too many bytes: their connections go on when the application has finished what it has.
 Only streams of members that left are kept here, and may be given up: a window whose
-sender is in the view, and that is not idle, stays open (lifecycle.py).
+sender is in the view, and that is not idle, stays open (lifecycle.py). If a given up
+stream had a large message whose begin was acknowledged, its sender has no begin to send
+again. The rest must not be acknowledged: the sender is refused, closes the connection,
+and reports the rest.
 
 Messages may come before the first one of their connection, or before the view that has
 their sender. They are kept, but few of them and not for long: their sender repeats what
@@ -40,6 +43,7 @@ class Closed(msgspec.Struct):
     by_sender: bool = False             # its sender has closed it too: nothing new can come
     stream: Stream | None = None        # if there is more to it than what was finished
     is_given_up: bool = False           # nothing of the stream but its place is kept
+    is_torn: bool = False               # and the begin of a message was acknowledged
 
     @property
     def finished(self) -> Seqno:
@@ -48,9 +52,10 @@ class Closed(msgspec.Struct):
 
     @property
     def is_held(self) -> bool:
-        """Return whether the application must finish what it has before the connection
-        may go on."""
-        return self.is_given_up and self.stream is not None and self.stream.outstanding > 0
+        """Return whether the connection may not go on: never if it is torn, and not
+        before the application has finished what it has."""
+        is_unfinished = self.stream is not None and self.stream.outstanding > 0
+        return self.is_torn or (self.is_given_up and is_unfinished)
 
     @property
     def is_resumable(self) -> bool:
@@ -69,7 +74,7 @@ class Closed(msgspec.Struct):
         """Keep only the place of the stream, if there is one: behind the last whole
         message that the application was given, or what was acknowledged."""
         if self.stream is not None and not self.is_given_up:
-            self.is_given_up = True
+            self.is_given_up, self.is_torn = True, self.stream.is_torn
             self.delivered = later(self.stream.finished, self.stream.whole)
             self.stream.retire()
 

@@ -82,12 +82,14 @@ class Receivers(dict[int, ReceiverEntry]):
     def _tell_latest(self, sender: int, conn_id: ConnId, now: Instant) -> None:
         """Tell a sender, of which a message of an older connection came, which one is
         the latest here. If it has not opened that, somebody else has, in its name: it
-        goes on above it."""
+        goes on above it. Refuse the rest of a connection that is torn."""
         entry, closed = self.get(sender), self.closed.get(sender)
         if entry is not None:
             self.acks.schedule(entry, 0, now)
         elif closed is not None and closed.conn_id != conn_id:
             self.acks.tell(sender, closed.conn_id, closed.finished, now)
+        elif closed is not None and closed.is_torn and not closed.by_sender:
+            self.acks.refuse(sender, conn_id, closed.finished, now)
 
     def resume(self, sender: int, now: Instant) -> None:
         """Open the window again of which a stream was kept: its sender is back and may
