@@ -93,7 +93,8 @@ class Run:
         self.cluster = Cluster(plan.names, seed=plan.seed, network=Network(**plan.network),
                                socket_bytes=plan.socket_bytes, turn_time=plan.turn_time,
                                threads=plan.threads, between=plan.between, stack=plan.stack,
-                               refuses=plan.refuses, sealed=plan.sealed, trusted=plan.trusted, **plan.options)
+                               refuses=plan.refuses, sealed=plan.sealed, trusted=plan.trusted,
+                               **plan.options)
         self.config = configure(plan.options, plan.stack)
         # What a member may have on its way, as long as there are faults; in bytes.
         self.share = min(plan.socket_bytes // 2 // len(plan.names),
