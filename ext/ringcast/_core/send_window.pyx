@@ -29,7 +29,7 @@ from ringcast.flags import NO_FLAGS
 
 cdef enum:
     OVERHEAD = PREFIX + RUN + LENGTH                        # of one message alone in a datagram
-    SHARES = 4                                              # of a window: a large message has one
+    SHARES = 4                                              # of a window, as in protocols/stream.py
 
 cdef double LONGEST = threading.TIMEOUT_MAX       # seconds
 
