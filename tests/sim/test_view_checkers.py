@@ -62,7 +62,12 @@ class History:
                             left=tuple(departed), departed=departed, **fields)
 
     def send(self, name, *payloads):
-        self.group[name].log += payloads
+        """Send messages; None stands for a fragment of the one that follows."""
+        log = self.group[name].log
+        for payload in payloads:
+            log.append(payload)
+            if payload is None or log.begun is not None:
+                log.note_fragments(log.offset + len(log), payload is not None)
 
     def deliver(self, sender, first, count=1, at="ABC"):
         """Give applications messages that the sender has in its log."""
