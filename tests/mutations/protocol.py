@@ -146,7 +146,6 @@ OBSERVERS = "tests/sim/test_observers.py::"
 KEPT_SEED = ("tests/sim/test_seeds.py::test_what_failed_once_with_these_"
              "settings_stays_mended[settings")
 SKIPPED_IN_VOID = KEPT_SEED + "43-1402811]"
-BACK_TWICE = KEPT_SEED + "45-1403349]"
 RESTED = FLUSH + "test_a_joiner_gets_a_large_message_whose_sender_rested_in_its_middle"
 AGAIN = FLUSH + "test_a_sender_that_departs_three_times_is_heard_to_the_end_each_time[mcast-udp]"
 OOB_AGAIN = "tests/sim/test_durable.py::test_an_oob_message_"
@@ -891,7 +890,9 @@ MUTATIONS = [
     Mutation("OOB messages come again while their sender's first stream goes on",
              "Flush._depart",
              "self.keeping.note_early(stream)", "sender in self.departed or "
-             "self.keeping.note_early(stream)", test=BACK_TWICE),
+             "self.keeping.note_early(stream)",
+             test=OOB_AGAIN + "does_not_come_again_of_a_member_that_is_back_for_the_second_time"
+             + "[mcast-udp]"),
     Mutation("a large message goes on whose sender is gone, when more of it is found",
              "Flush.end", "gone.whole = gone.stream.whole if gone.whole is None else gone.whole",
              "gone.whole, gone.stream.reassembly = gone.stream.whole, None",

@@ -24,11 +24,12 @@ AT_ONCE = 6
 
 
 class Play:
-    """A group with the durable member D."""
+    """A group with the durable member D, and perhaps `others` that are durable."""
 
-    def __init__(self, stack, names="ABD", **options):
+    def __init__(self, stack, names="ABD", others="", **options):
         self.cluster = Cluster(names, stack=stack, **(OPTIONS | options))
-        self.cluster.start(*(name for name in names if name != "D"))
+        for name in names.replace("D", ""):
+            self.cluster.start(name, durable=name in others)
         self.life(None)
         self.cluster.settle()
 
@@ -324,6 +325,30 @@ def test_an_oob_message_does_not_come_again_after_a_durable_member_was_cut_off(s
     play.end()
     assert play["D"] is d and len(play.oob(a, d)) == 1
     assert [each for each in d.consumer.got[a.address] if each] == [a.log[0], a.log[-1]]
+
+
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_an_oob_message_does_not_come_again_of_a_member_that_is_back_for_the_second_time(stack):
+    """What D has of A from before A was back is still kept, for B."""
+    play = Play(stack, others="B")
+    a, d = play["A"], play["D"]
+    part(play, "D", "AB")
+    play.cluster.heal()
+    part(play, "B", "AD")
+    play.run(1_000)
+    assert d.address in a.views[-1] and a.incarnation in d.multicast.flushing.departed
+    play.cluster.network.discard = lambda source, target, datagram: (
+        target == "D" and b"%x.0" % a.incarnation in bytes(datagram))
+    a.offer(1, 10)
+    play.run(1)
+    a.offer(1, 10, is_oob=True)
+    play.run(20)
+    assert len(play.oob(a, d)) == 1 and play.got(a, d) == 0
+    part(play, "D", "A")
+    play.run(1_000)
+    play.cluster.heal()
+    play.end()
+    assert len(play.oob(a, d)) == 1 and play.got(a, d) == 1
 
 
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
