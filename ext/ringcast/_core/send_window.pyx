@@ -167,11 +167,11 @@ cdef class SendWindow:
         return taken
 
     cdef int mark(self, uint64_t count, uint16_t flags) except -1:
-        """Note the flags of the last `count` messages."""
-        cdef uint64_t k
+        """Note the flags of the last `count` messages, in their order, as Marks wants."""
+        cdef uint64_t before = self.ring.c_hr() - count, k
         if flags:
             for k in range(count):
-                self.marks.flags[self.ring.c_hr() - k] = flags
+                self.marks.flags[before + 1 + k] = flags
         return 0
 
     def fits_whole(self, uint64_t count, uint64_t nbytes):
