@@ -309,6 +309,7 @@ class Fragments:
         self.payload, self.flags = payload, flags | FRAGMENT
         self.bundle = config.max_bundle_size
         self.pieces: list[bytes] = []
+        self.nbytes = 0                                 # of all pieces
         self.sent = 0                                   # pieces that are in the window
         self.window: SendWindow | None = None
 
@@ -320,7 +321,8 @@ class Fragments:
             number = (window.ring.hr + 1) % MODULUS
             self.window, self.sent = window, 0
             self.pieces = frag.cut(self.payload, number, self.bundle)
-        if not self.sent and window.fits_whole(len(self.pieces), sum(map(len, self.pieces))):
+            self.nbytes = sum(map(len, self.pieces))
+        if not self.sent and window.fits_whole(len(self.pieces), self.nbytes):
             taken = window.push_whole(self.pieces, self.flags)
         else:
             taken = window.push_many(self.pieces, self.sent, self.flags)

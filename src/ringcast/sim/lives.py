@@ -108,10 +108,7 @@ class Lives:
                   begins: Seqno) -> Seqno:
         """Return the seqno with which the next message begins, from one on, and up to
         another, without large messages of which only the rest is meant for a member."""
-        torn = self.torn(receiver, sender)
-        while following != begins and (end := sender.log.next_end(following)) in torn:
-            following = (end + 1) % MODULUS
-        return following
+        return skip(sender, self.torn(receiver, sender), following, begins)
 
     def owed_up_to(self, receiver: "Member", sender: "Member", seqno: Seqno) -> Seqno:
         """Return the end of the last message, up to a seqno, that is meant for a
@@ -124,17 +121,15 @@ class Lives:
     def are_alike(self, sender: "Member", one: Seqno, other: Seqno) -> bool:
         """Return whether two places differ by nothing but large messages of which only
         the rest is meant for somebody."""
-        place, last = (one, other) if precedes(one, other) else (other, one)
-        torn = {end for (_, number), places in self.begins.items() if number == sender.incarnation
-                for begin in places if (end := sender.log.end_of(begin)) != begin}
-        while place != last and (end := sender.log.next_end((place + 1) % MODULUS)) in torn:
-            place = end
-        return place == last
+        first, last = (one, other) if precedes(one, other) else (other, one)
+        torn = torn_at(sender, (begin for (_, number), begins in self.begins.items()
+                                if number == sender.incarnation for begin in begins))
+        behind = (last + 1) % MODULUS
+        return skip(sender, torn, (first + 1) % MODULUS, behind) == behind
 
     def torn(self, receiver: "Member", sender: "Member") -> set[Seqno]:
         """Return the ends of messages in whose middle a stream began for a member."""
-        return {end for place in self.begins.get((receiver.name, sender.incarnation), ())
-                if (end := sender.log.end_of(place)) != place}
+        return torn_at(sender, self.begins.get((receiver.name, sender.incarnation), ()))
 
     def _is_held(self, receiver: "Member", sender: "Member", seqno: Seqno) -> bool:
         """Return whether anybody who lives has a message of a sender. It is gone with
@@ -270,6 +265,19 @@ def windows_of(members: Iterable["Member"],
                                         *layer.flushing.departed.values()]
         yield from (window for window in windows if sender is None
                     or window.stream.sender.incarnation == sender.incarnation)
+
+
+def torn_at(sender: "Member", places: Iterable[Seqno]) -> set[Seqno]:
+    """Return the ends of the messages in whose middle these places are."""
+    return {end for place in places if (end := sender.log.end_of(place)) != place}
+
+
+def skip(sender: "Member", torn: set[Seqno], following: Seqno, begins: Seqno) -> Seqno:
+    """Return the seqno with which the next message begins that is not torn, from one
+    on, and up to another."""
+    while following != begins and (end := sender.log.next_end(following)) in torn:
+        following = (end + 1) % MODULUS
+    return following
 
 
 def has_gap(windows: Iterable[ReceiveWindow], place: Seqno) -> bool:

@@ -64,9 +64,10 @@ class Log(list[bytes | None]):
                      if precedes(seqno, end) and not precedes(seqno, first)), seqno)
 
     def is_large(self, end: Seqno) -> bool:
-        """Return whether the message in order that ends here was cut, or is sent
-        now."""
-        return end in self.larges or (self.begun is not None and not precedes(end, self.begun))
+        """Return whether the message in order that ends here was cut, or this is the
+        last that was sent of it."""
+        is_last = end == (self.offset + len(self)) % MODULUS
+        return end in self.larges or (self.begun is not None and is_last and self[-1] is None)
 
     def note_fragments(self, begin: Seqno, is_last: bool) -> None:
         """Note that fragments have been added, from the seqno `begin` on."""

@@ -44,7 +44,7 @@ class Ack(msgspec.Struct, array_like=True):
     # {sender: highest finished by the application}, of senders that may not know it
     finished: Annotated[dict[int, Seqno], Meta(max_length=MAX_MEMBERS)]
     budget: int     # the credit of each sender in bytes; 0: this member takes no messages
-    view_id: int = 0
+    view_id: int = 0        # in which it was sent; members that do not say it are believed
 
 
 ACK = Kind(5, "ack", Ack, about="finished")             # what I have finished
