@@ -139,6 +139,7 @@ NAKACK2 = "tests/protocols/multicast/test_nakack2.py::"
 HOSTILE = "tests/protocols/membership/test_hostile.py::"
 QUEUE = "tests/protocols/multicast/test_become_server_queue.py::"
 STABLE = "tests/protocols/multicast/test_stable.py::"
+CREDITS = "tests/protocols/multicast/test_credits.py::"
 UNICAST = "tests/protocols/test_unicast3.py::"
 WAIT = "tests/protocols/test_waiting.py::"
 BUNDLER = "tests/protocols/test_bundler.py::"
@@ -648,8 +649,8 @@ MUTATIONS = [
              "return nakack.receiving and any(", "return False and any(",
              test=PLAYS + "[stable-rounds-by-time]"),
     Mutation("a publish-only member is waited for", "Stable._vote",
-             "Vote(self.view_id, self.nakack.receiving, grant, digest)",
-             "Vote(self.view_id, True, grant, digest)",
+             "Vote(self.view_id, self.nakack.receiving, grant",
+             "Vote(self.view_id, True, grant",
              test=PLAYS + "[stable-a-publish-only-coordinator]"),
     Mutation("a publish-only member keeps its own messages", "Nakack2._purge_to",
              "window.ring.remove_many(nullify=False)", "pass",
@@ -703,6 +704,27 @@ MUTATIONS = [
              test="tests/sim/test_durable.py::"
              + "test_a_durable_member_that_is_cut_off_loses_nothing[mcast-udp]"),
     # ------------------------------------------------------------------ large messages in part
+    Mutation("nobody says how much is here of a large message", "Stream.parts",
+             "begun.nbytes if", "0 if",
+             test=CREDITS + "test_a_message_of_many_credits_does_not_stall"),
+    Mutation("who waits for room does not hear of a larger credit", "Credits.fit_window",
+             "layer.stack.effects.writable |=", "_ =",
+             test=CREDITS + "test_a_message_of_many_credits_does_not_stall"),
+    Mutation("a late ACK says what is here of a large message", "Mcast._note_budget",
+             "known is not None and precedes(seqno, known)", "False",
+             test=CREDITS + "test_a_late_ack_says_nothing_of_a_large_message"),
+    Mutation("an ACK that was overtaken takes parts back", "Mcast._note_budget",
+             "parts = max(parts, budget[1])", "pass",
+             test=CREDITS + "test_a_late_ack_says_nothing_of_a_large_message"),
+    Mutation("a late STABILITY says what is here of a large message", "Stable._apply",
+             "            grant = 0\n", "            pass\n",
+             test=CREDITS + "test_a_late_stability_says_nothing_of_a_large_message"),
+    Mutation("a STABILITY that was overtaken takes parts back", "Stable._apply",
+             "max(parts, self.nakack.credits.parts)", "parts",
+             test=CREDITS + "test_a_late_stability_says_nothing_of_a_large_message"),
+    Mutation("what somebody says that it has makes a window large", "set_window_limit",
+             "min(parts, config.max_bytes // SHARES)", "parts",
+             test=CREDITS + "test_nobody_makes_the_window_grow_by_saying_how_much_it_has"),
     Mutation("free the begin of a large message", "Multicast.free_sent",
              "seqno = self.own.freeable(seqno)", "pass", test=RESTED),
     Mutation("the begin of a large message may fill the window", "Stream.freeable",

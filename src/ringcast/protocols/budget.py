@@ -34,15 +34,19 @@ class Budget:
         return max(1, min(most, self.total // max(1, sum(self.senders.values()))))
 
 
-def set_window_limit(window: SendWindow, limit: int, config: Config) -> None:
-    """Let at most `limit` bytes be unacknowledged from now on."""
+def set_window_limit(window: SendWindow, credit: int, config: Config, parts: int = 0) -> None:
+    """Let at most `credit` bytes be on their way from now on. `parts` bytes of a large
+    message have come to all who take it, and are not acknowledged before it is whole.
+    It has at most a quarter of config.max_bytes, whatever somebody says."""
+    parts = min(parts, config.max_bytes // SHARES)
+    limit = min(credit + parts, config.max_bytes)
     if window.ring.max_bytes != limit:
         window.ring.max_bytes = limit
-        tune_bundling(window, config)
+        tune_bundling(window, credit, config)
 
 
-def tune_bundling(window: SendWindow, config: Config) -> None:
-    """Choose a size of datagrams and of batches that suits the window's limit."""
-    limit = window.ring.max_bytes
+def tune_bundling(window: SendWindow, limit: int, config: Config) -> None:
+    """Choose a size of datagrams and of batches, so that several are in `limit`
+    bytes."""
     bundle = min(config.max_bundle_size, max(SMALLEST_BUNDLE, limit // SHARES))
     window.aim(bundle, min(max(BATCH * bundle, BURST), limit // (2 * SHARES)))

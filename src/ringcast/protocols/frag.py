@@ -220,14 +220,13 @@ class Reassembly:
                 return Begun(number, assembly.begin, [*assembly.parts.values()])
         return None
 
-    def first_incomplete(self, most: int) -> Seqno | None:
-        """Return the seqno of the first fragment of the ordered message that is
-        incomplete, if its begin came, and at most `most` bytes of it are here. Its
-        fragments are not acknowledged until it is complete: a member that dies gets it
-        whole in its next incarnation."""
+    def incomplete(self, most: int) -> Assembly | None:
+        """Return the ordered message that is incomplete, if its begin came, and at most
+        `most` bytes of it are here. Its fragments are not acknowledged until it is
+        complete: a member that dies gets it whole in its next incarnation."""
         for assembly in self.ordered.values():
             if not assembly.begin and assembly.nbytes <= most:
-                return assembly.first
+                return assembly
         return None
 
 

@@ -39,10 +39,10 @@ class Stream:
     without a network, and flags and send times are those of the window.
     """
 
-    __slots__ = ("config", "conn_id", "dest", "finished", "given", "heard", "is_resumed", "kept",
-                 "kept_marks", "layer", "marks", "offset", "outstanding", "own", "reassembly",
-                 "report_after", "rests", "ring", "scans", "sender", "stamps", "unacked_bytes",
-                 "unacked_messages")
+    __slots__ = ("config", "conn_id", "counted", "dest", "finished", "given", "heard", "is_resumed",
+                 "kept", "kept_marks", "layer", "marks", "offset", "outstanding", "own",
+                 "reassembly", "report_after", "rests", "ring", "scans", "sender", "stamps",
+                 "unacked_bytes", "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
                  config: Config, *, own: SendWindow | None = None) -> None:
@@ -61,7 +61,9 @@ class Stream:
         self.kept: Seqno = ring.low                     # what keep() has counted
         self.outstanding = 0                            # delivered and not finished, messages
         self.heard: Instant = 0                         # when anything new of the sender came last
-        self.unacked_messages = self.unacked_bytes = 0  # freed since the last ack
+        # What came from the sender and is finished, or is a part of a large message,
+        # and was not reported; and how much of such parts is counted in that.
+        self.unacked_messages = self.unacked_bytes = self.counted = 0
         self.reassembly: Reassembly | None = None       # once there are fragments
         # Of an observer that has skipped something: fragments of messages whose begin
         # it skipped; first and last, and their place among the deliveries.
@@ -221,9 +223,9 @@ class Stream:
     def _raise(self, seqno: Seqno) -> None:
         """Raise `finished`, but not beyond a message that is not whole yet."""
         if self.reassembly and self.own is None:
-            first = self.reassembly.first_incomplete(self.config.max_bytes // SHARES)
-            if first is not None and not precedes(seqno, first):
-                seqno = (first - 1) % MODULUS
+            begun = self.reassembly.incomplete(self.config.max_bytes // SHARES)
+            if begun is not None and not precedes(seqno, begun.first):
+                seqno = (begun.first - 1) % MODULUS
         if precedes(self.finished, seqno):
             self.finished = seqno
 
@@ -235,8 +237,8 @@ class Stream:
         is behind this place, and that must have all parts."""
         if self.dest is None:
             return self.boundary(self.ring.hd)
-        first = self.reassembly.first_incomplete(MODULUS) if self.reassembly else None
-        return self.ring.hd if first is None else (first - 1) % MODULUS
+        begun = self.reassembly.incomplete(MODULUS) if self.reassembly else None
+        return self.ring.hd if begun is None else (begun.first - 1) % MODULUS
 
     def boundary(self, seqno: Seqno) -> Seqno:
         """Return the seqno before the large message in whose middle this one is, if all
@@ -277,25 +279,38 @@ class Stream:
             return seqno
         return before
 
-    def free(self) -> int:
-        """Free what the application has finished: LOW rises. Return how many messages
-        that were; they must be acknowledged."""
+    @property
+    def parts(self) -> int:
+        """Return how many bytes are here of a large message whose parts are not
+        acknowledged before it is whole. They are not on their way any more: so many
+        bytes more its sender may have unacknowledged."""
+        if self.reassembly is None or self.own is not None:
+            return 0
+        begun = self.reassembly.incomplete(self.config.max_bytes // SHARES)
+        return begun.nbytes if begun is not None and precedes(self.finished, begun.first) else 0
+
+    def free(self) -> bool:
+        """Free what the application has finished: LOW rises. Return whether there is
+        anything to report: that, or more parts of a large message."""
         before = self.ring.nbytes
         freed = self.release(self.finished)
         self.kept = self.finished
-        self.unacked_messages += freed
-        self.unacked_bytes += before - self.ring.nbytes
-        return freed
+        return self._count(freed, before - self.ring.nbytes)
 
-    def keep(self) -> int:
+    def keep(self) -> bool:
         """Do the same for a window that keeps what is finished until all members have
         finished it: LOW stays, and the bytes are estimated."""
         done = (self.finished - self.kept) % MODULUS
         self.kept = self.finished
-        self.unacked_messages += done
         held = (self.ring.hr - self.ring.low) % MODULUS
-        self.unacked_bytes += done * self.ring.nbytes // max(1, held)
-        return done
+        return self._count(done, done * self.ring.nbytes // max(1, held))
+
+    def _count(self, finished: int, nbytes: int) -> bool:
+        parts, counted = self.parts, self.counted
+        self.counted = parts
+        self.unacked_messages += finished or parts > counted
+        self.unacked_bytes += nbytes + parts - counted
+        return finished > 0 or parts > counted
 
     def release(self, seqno: Seqno) -> int:
         """Free what nobody needs any more, up to a seqno. Return how many messages that
@@ -306,9 +321,9 @@ class Stream:
         return freed
 
     def is_report_due(self, limit: int) -> bool:
-        """Return whether so much is finished and not reported that the sender must hear
-        of it now: ack_threshold messages, or a quarter of the window in messages, or of
-        `limit` bytes."""
+        """Return whether so much is not reported that the sender must hear of it now:
+        ack_threshold messages, or a quarter of the window in messages, or of `limit`
+        bytes."""
         return (self.unacked_messages >= self.report_after
                 or self.unacked_bytes >= limit // SHARES)
 

@@ -106,7 +106,7 @@ class Multicast(Rules):
         window = self.make_window(offset, config.capacity, config.max_bytes)
         self.send_window = SendWindow(window, bundle=config.max_bundle_size,
                                       datagram=config.max_datagram)
-        tune_bundling(self.send_window, config)
+        tune_bundling(self.send_window, config.max_bytes, config)
         self.own = Stream(self, local, None, window, config, own=self.send_window)
         self.windows: dict[int, ReceiveWindow] = {}     # of the other members of the view
         self.members: dict[int, Address] = {}

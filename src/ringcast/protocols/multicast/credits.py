@@ -3,9 +3,12 @@ each receiver (decision 7).
 
 A receiver grants each sender an equal share of its socket buffer (budget.py), and says
 so with what it reports: an ack or a vote. A sender's window holds no more than the
-smallest credit of all receivers, and than its own socket buffer.
+smallest credit of all receivers, and than its own socket buffer. But a large message is
+acknowledged when it is whole, and may be larger than that. So a receiver also reports
+how much of it has come, and the sender may have as much more in its window.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ringcast.protocols.budget import set_window_limit
@@ -19,7 +22,9 @@ class Credits:
 
     def __init__(self, layer: "Multicast") -> None:
         self.layer = layer
-        self.smallest = layer.config.max_bytes          # of all receivers, in bytes
+        # Of all receivers, in bytes: the credit, and what has come of a large message.
+        self.smallest, self.parts = layer.config.max_bytes, 0
+        self.limit = self.smallest      # what we use of it
         self.is_acked = False                           # another member has acknowledged us
 
     def grant(self) -> int:
@@ -31,10 +36,17 @@ class Credits:
         senders = sum(window.ring.hr != window.offset for window in layer.windows.values())
         return layer.budget.share(layer.protocol, senders, layer.config.max_bytes)
 
-    def use(self, smallest: int) -> None:
-        """Bound the send window by the smallest credit of all receivers; its datagrams
-        too, so that a window always has several of them."""
-        self.smallest = min(self.layer.config.max_bytes, smallest)
+    def parts_of(self, senders: Iterable[int]) -> dict[int, int]:
+        """Return how many bytes are here of these senders' large messages that are not
+        whole (Stream.parts)."""
+        windows = self.layer.windows
+        return {sender: parts for sender in senders if (parts := windows[sender].stream.parts)}
+
+    def use(self, smallest: int, parts: int) -> None:
+        """Bound the send window by the smallest credit of all receivers, beyond the
+        `parts` that all have; its datagrams too, so that a window always has several of
+        them."""
+        self.smallest, self.parts = min(self.layer.config.max_bytes, smallest), parts
         self.fit_window()
 
     def fit_window(self) -> None:
@@ -42,8 +54,11 @@ class Credits:
         among its senders, and others may begin just now: then use as much as all can at
         once."""
         layer = self.layer
-        limit = self.smallest if self.is_acked else self.first_part(self.smallest)
-        set_window_limit(layer.send_window, min(max(1, limit), layer.budget.sending), layer.config)
+        credit = self.smallest if self.is_acked else self.first_part(self.smallest)
+        self.limit = min(max(1, credit), layer.budget.sending)
+        before = layer.send_window.ring.max_bytes
+        set_window_limit(layer.send_window, self.limit, layer.config, self.parts)
+        layer.stack.effects.writable |= layer.send_window.ring.max_bytes > before
 
     def first_part(self, credit: int) -> int:
         """Return the part of a credit that a sender uses before it is acknowledged."""

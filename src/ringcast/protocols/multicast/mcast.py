@@ -45,6 +45,9 @@ class Ack(msgspec.Struct, array_like=True):
     finished: Annotated[dict[int, Seqno], Meta(max_length=MAX_MEMBERS)]
     budget: int     # the credit of each sender in bytes; 0: this member takes no messages
     view_id: int = 0        # in which it was sent; members that do not say it are believed
+    # {sender: bytes of its large message that is not whole}, of some of these senders
+    parts: Annotated[dict[int, Annotated[int, Meta(ge=0)]],
+                     Meta(max_length=MAX_MEMBERS)] = {}
 
 
 ACK = Kind(5, "ack", Ack, about="finished")             # what I have finished
@@ -62,7 +65,8 @@ class Mcast(Multicast):
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
                          lossless=lossless, observes=observes)
         self.acks = AckTable()
-        self.budgets: dict[int, int] = {}       # our credit at each member, in bytes
+        # Our credit at each member, and what it has of a large message, in bytes.
+        self.budgets: dict[int, tuple[int, int]] = {}
         self.refusals: dict[int, bool] = {}     # members without a credit for us: were they asked?
         self.doubts = Backoff()                 # when to ask them
         self.met: dict[int, int] = {}           # since which view we wait for a member
@@ -97,12 +101,21 @@ class Mcast(Multicast):
         if 0 < ack.view_id < self.met.get(member, 0):
             return True
         self._track_acks_again(member, seqno)
-        if self.budgets.get(member) != ack.budget:
-            self.budgets[member] = ack.budget
-            self._fit_budgets()
+        self._note_budget(member, seqno, ack.budget, ack.parts.get(self.local.incarnation, 0))
         if self.acks.ack(member, seqno):
             self.purge()
         return True
+
+    def _note_budget(self, member: int, seqno: Seqno, credit: int, parts: int) -> None:
+        """Note the credit that came with an ack, unless a later ack came before it."""
+        known, budget = self.acks.get(member), self.budgets.get(member)
+        if known is not None and precedes(seqno, known):
+            return
+        if budget is not None and seqno == known:
+            parts = max(parts, budget[1])
+        if budget != (credit, parts):
+            self.budgets[member] = credit, parts
+            self._fit_budgets()
 
     def _on_refusal(self, member: int) -> None:
         """Believe that a member takes no messages if it says so again after it was
@@ -174,7 +187,9 @@ class Mcast(Multicast):
 
     def _fit_budgets(self) -> None:
         """Bound the send window by the smallest credit."""
-        self.credits.use(min(self.budgets.values(), default=self.config.max_bytes))
+        budgets = self.budgets.values()
+        self.credits.use(min((credit for credit, _ in budgets), default=self.config.max_bytes),
+                         min((parts for _, parts in budgets), default=0))
 
     def purge(self) -> None:
         """Free what all have acknowledged; if there is nobody to wait for, all that was
@@ -267,7 +282,8 @@ class Mcast(Multicast):
             return                                      # nobody waits for it
         self.granted = self.credits.grant()
         self.counters.acks_sent += 1
-        self.send_control(ACK, Ack(finished, self.granted, self.view_id), dest, now)
+        ack = Ack(finished, self.granted, self.view_id, self.credits.parts_of(finished))
+        self.send_control(ACK, ack, dest, now)
 
     def stop_receiving(self, now: Instant) -> None:
         self.receiving = False
@@ -288,9 +304,9 @@ class Mcast(Multicast):
                 self._tell_each([window], now)
             self._arm(now)
 
-    def _count_finished(self, stream: Stream) -> int:
+    def _count_finished(self, stream: Stream) -> bool:
         """Count what is newly finished, to be acknowledged; free it, or keep it for
-        others. Return how many messages that are."""
+        others. Return whether there is anything to report."""
         keeps = keeps_for_others(self, stream.sender.incarnation)
         return stream.keep() if keeps else stream.free()
 

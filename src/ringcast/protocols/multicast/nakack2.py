@@ -221,14 +221,15 @@ class Nakack2(Multicast):
             follow_low(stream, window.gone)             # STABILITY may have come before
             return                                      # nobody waits for it
         self.unreported_bytes += stream.unacked_bytes - before
-        urgent = (stream.is_report_due(self.send_window.ring.max_bytes)
+        urgent = (stream.is_report_due(self.credits.limit)
                   or self.unreported_bytes >= self.config.stable_bytes)
         self.stability.finished(urgent, now)
 
-    def report(self) -> tuple[dict[int, tuple[Seqno, Seqno]], int]:
+    def report(self) -> tuple[dict[int, tuple[Seqno, Seqno]], int, dict[int, int]]:
         """Return what to vote: for every sender, the highest seqno that the application
-        has finished and the highest received; and the credit that each sender has (0:
-        nobody need wait for us). It counts as reported now."""
+        has finished and the highest received; the credit that each sender has (0:
+        nobody need wait for us); and how much is here of large messages that are not
+        whole. It counts as reported now."""
         self.unreported_bytes = 0
         for stream in (self.own, *(window.stream for window in self.windows.values())):
             stream.unacked_messages = stream.unacked_bytes = 0
@@ -237,11 +238,13 @@ class Nakack2(Multicast):
         if self.receiving and self.observing is None:
             digest |= {sender: (window.stream.finished, window.ring.hr)
                        for sender, window in self.windows.items()}
-        return digest, self.credits.grant()
+        return digest, self.credits.grant(), self.credits.parts_of(self.windows)
 
-    def stable(self, digest: dict[int, tuple[Seqno, Seqno]], grant: int, now: Instant) -> None:
+    def stable(self, digest: dict[int, tuple[Seqno, Seqno]], grant: int, parts: int,
+               now: Instant) -> None:
         """On STABILITY: all members have finished each stream up to the first seqno of
-        the digest, and some have received it up to the second. Free what is stable."""
+        the digest, and some have received it up to the second; all have so many `parts`
+        of our large message, in bytes. Free what is stable."""
         for sender, (seqno, highest) in digest.items():
             window = self.windows.get(sender)
             if sender == self.local.incarnation:
@@ -256,7 +259,7 @@ class Nakack2(Multicast):
                 if self.retransmits:
                     self.gap_looks.expect(sender, highest)
         if grant > 0:
-            self.credits.use(grant)
+            self.credits.use(grant, parts)
         self.gap_looks.watch(now)                       # a gap may have come to light
         self._arm(now)
 

@@ -45,6 +45,8 @@ CONCLUSIONS = 4                         # at most so many while each member vote
 
 # {sender: (finished by all, received)}
 Digest = Annotated[dict[int, tuple[Seqno, Seqno]], Meta(max_length=MAX_MEMBERS)]
+# {sender: bytes of its large message that is not whole} (Stream.parts)
+Parts = Annotated[dict[int, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_MEMBERS)]
 
 
 class Vote(msgspec.Struct, array_like=True):
@@ -52,6 +54,7 @@ class Vote(msgspec.Struct, array_like=True):
     receiving: bool                     # false: nobody need wait for this member
     grant: int                          # bytes that each sender may have on the way to it
     digest: Digest
+    parts: Parts = {}
 
 
 class StabilityReport(msgspec.Struct, array_like=True):
@@ -60,6 +63,7 @@ class StabilityReport(msgspec.Struct, array_like=True):
     digest: Digest
     # {sender: who has not finished its oldest message}
     slowest: Annotated[dict[int, int], Meta(max_length=MAX_MEMBERS)]
+    parts: Parts = {}                   # that all have
 
 
 VOTE = Kind(17, "vote", Vote)                       # what I have finished of everybody's messages
@@ -141,10 +145,10 @@ class Stable(Layer):
         """Send the coordinator what is finished here."""
         if not self.members:
             return
-        digest, grant = self.nakack.report()
+        digest, grant, parts = self.nakack.report()
         digest = {sender: entry for sender, entry in digest.items()
                   if entry != (self.known.get(sender),) * 2}
-        vote = Vote(self.view_id, self.nakack.receiving, grant, digest)
+        vote = Vote(self.view_id, self.nakack.receiving, grant, digest, parts)
         self.is_asked = not vote.receiving and not self.has_refused     # we must say it twice
         self.has_refused = not vote.receiving
         self.last_scan = now
@@ -235,7 +239,8 @@ class Stable(Layer):
         self._compare()
         report, said = self._conclusion(), self.concluded
         self.concluded = report
-        if said is None or (report.digest, report.grant) != (said.digest, said.grant):
+        if said is None or (report.digest, report.grant, report.parts) != (
+                said.digest, said.grant, said.parts):
             self._tell(EVERYONE, now)
             self._apply(report, now)
         elif self.nakack.observing is not None:
@@ -257,7 +262,7 @@ class Stable(Layer):
         if not false:
             return vote
         digest = {sender: entry for sender, entry in vote.digest.items() if sender not in false}
-        return Vote(vote.view_id, vote.receiving, vote.grant, digest)
+        return msgspec.structs.replace(vote, digest=digest)
 
     def _sent_by(self, sender: int) -> Seqno | None:
         """Return the highest seqno of a stream that we know of, from its sender's vote
@@ -308,8 +313,19 @@ class Stable(Layer):
         on."""
         digest = {sender: entry for sender, (_, entry) in self.minima.items() if entry is not None}
         slowest = {sender: member for sender, (member, _) in self.minima.items()}
-        grants = [self.votes[member].grant for member in self._receiving() if member in self.votes]
-        return StabilityReport(self.view_id, min(grants, default=0), digest, slowest)
+        votes = {member: self.votes[member] for member in self._receiving()
+                 if member in self.votes}
+        grant = min((vote.grant for vote in votes.values()), default=0)
+        return StabilityReport(self.view_id, grant, digest, slowest, self._common_parts(votes))
+
+    def _common_parts(self, votes: dict[int, Vote]) -> Parts:
+        """Return how much all other members have of large messages that are not
+        whole."""
+        senders = set[int]().union(*(vote.parts for vote in votes.values()))
+        common = {sender: min((vote.parts.get(sender, 0) for member, vote in votes.items()
+                               if member != sender), default=0)
+                  for sender in senders.intersection(self.members)}
+        return {sender: parts for sender, parts in common.items() if parts > 0}
 
     def _receiving(self) -> list[int]:
         """Return the members that must have finished a message before it is stable."""
@@ -377,12 +393,20 @@ class Stable(Layer):
         return True
 
     def _apply(self, report: StabilityReport, now: Instant) -> None:
-        """Note what is stable, and let NAKACK2 purge it."""
+        """Note what is stable, and let NAKACK2 purge it. A report that came late says
+        nothing of our credit."""
+        local = self.local.incarnation
+        grant, parts, known = report.grant, report.parts.get(local, 0), self.known.get(local)
+        seqno, _ = report.digest.get(local, (known, 0))
+        if known is not None and seqno is not None and precedes(seqno, known):
+            grant = 0
+        elif seqno == known:
+            parts = max(parts, self.nakack.credits.parts)
         for sender, (seqno, _) in report.digest.items():
             if sender in self.members:
                 self.known[sender] = later(self.known.get(sender, seqno), seqno)
         self.awaited = report.slowest
-        self.nakack.stable(report.digest, report.grant, now)
+        self.nakack.stable(report.digest, grant, parts, now)
         self._arm(now)
 
     # ---------------------------------------------------------------------------------------- views
@@ -422,8 +446,8 @@ def merged(before: Vote, vote: Vote) -> Vote:
     for sender in digest.keys() & before.digest.keys():
         (finished, highest), (was_finished, was_highest) = digest[sender], before.digest[sender]
         digest[sender] = later(was_finished, finished), later(was_highest, highest)
-    return Vote(vote.view_id, before.receiving and vote.receiving, vote.grant,
-                before.digest | digest)
+    return msgspec.structs.replace(vote, receiving=before.receiving and vote.receiving,
+                                   digest=before.digest | digest)
 
 
 def makes_sense(digest: dict[int, tuple[Seqno, Seqno]]) -> bool:

@@ -10,7 +10,8 @@ deadline however many connections there are.
 
 Each ack carries a credit: how many bytes this sender may have on the way to us. All
 connections that were heard lately share our socket buffer, so that together they do not
-flood it.
+flood it. A large message is acknowledged when it is whole, and may be larger than that:
+so an ack also says how much of it has come.
 """
 
 from collections.abc import Mapping
@@ -80,7 +81,8 @@ class Acks:
         entry.last_ack, entry.ack_at = now, None
         entry.stream.unacked_messages = entry.stream.unacked_bytes = 0
         self.context.counters.unicast_acks_sent += 1
-        self._send_ack(entry.peer, entry.conn_id, entry.ring.low, self.compute_credit(now), now)
+        self._send_ack(entry.peer, entry.conn_id, entry.ring.low, self.compute_credit(now), now,
+                       entry.stream.parts)
 
     def refuse(self, peer: int, conn_id: ConnId, finished: Seqno | None, now: Instant) -> None:
         """Tell a sender that this member takes no more messages, and what it has
@@ -92,8 +94,8 @@ class Acks:
         self._send_ack(peer, conn_id, finished, self.compute_credit(now), now)
 
     def _send_ack(self, peer: int, conn_id: ConnId, finished: Seqno | None, credit: int,
-                  now: Instant) -> None:
-        ack = control.Ack(conn_id, finished, self.timestamps.next(), credit)
+                  now: Instant, parts: int = 0) -> None:
+        ack = control.Ack(conn_id, finished, self.timestamps.next(), credit, parts)
         self.context.layer.send_control(control.ACK, ack, peer, now)
 
     def compute_credit(self, now: Instant) -> int:

@@ -7,7 +7,10 @@ conn-id. A receiver numbers all that it says with timestamps, so that its sender
 tell an answer that was overtaken (`sync.py`).
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from ringcast._core import wire
 from ringcast.kinds import Kind
@@ -26,6 +29,8 @@ class Ack(msgspec.Struct, array_like=True):
     timestamp: Timestamp
     budget: int                         # the credit: bytes that may be unacknowledged; 0: the
                                         # receiver takes no messages
+    # Bytes of a large message that came and is not whole (Stream.parts).
+    parts: Annotated[int, Meta(ge=0)] = 0
 
     @property
     def is_sound(self) -> bool:

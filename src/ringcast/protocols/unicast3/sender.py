@@ -170,11 +170,12 @@ class SenderEntry:
         self.last_timestamp_received = timestamp
         return True
 
-    def accept_credit(self, credit: int) -> None:
-        """Let at most so many bytes be unacknowledged. The receiver takes messages."""
+    def accept_credit(self, credit: int, parts: int) -> None:
+        """Let at most so many bytes be on the way; the receiver has `parts` bytes of a
+        large message. It takes messages."""
         self.was_granted, self.is_doubted = True, False
         context = self.context
-        set_window_limit(self.window, min(credit, context.most_unacked), context.config)
+        set_window_limit(self.window, min(credit, context.most_unacked), context.config, parts)
 
     def accept_refusal(self) -> bool:
         """Return whether to believe that the receiver takes no messages. If it has

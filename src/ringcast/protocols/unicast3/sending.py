@@ -130,7 +130,7 @@ class Senders(dict[int, SenderEntry]):
         if ack.budget == 0:
             self._take_refusal(entry, now)
             return True
-        entry.accept_credit(ack.budget)
+        entry.accept_credit(ack.budget, ack.parts)
         if not entry.has_unacked:
             self.unacked.pop(peer, None)
         self.context.effects.writable = True

@@ -1,0 +1,125 @@
+"""Credits: a sender has no more on its way than its receivers' socket buffers hold. A
+large message may be larger, and is acknowledged when it is whole."""
+
+import pytest
+
+from ringcast._core.wire import MAX_PAYLOAD
+from ringcast.protocols.multicast import mcast, stable
+from ringcast.sim.cluster import Cluster
+
+CREDIT, SIZE = 20_000, 200_000
+UDP = ["mcast-udp", "nakack2-udp"]
+
+
+def pair(stack="mcast-udp", **options):
+    """Return a group of A and B that have spoken with each other."""
+    group = Cluster("AB", stack=stack, receive_budget=CREDIT, max_bundle_size=2000, **options)
+    group.start("A").start("B").run(500)
+    group["A"].send(b"first")
+    group["A"].send_unicast("B", 1, 10)
+    group.run(500)
+    return group
+
+
+def window_of(group, dest):
+    a = group["A"]
+    if dest is None:
+        return a.multicast.send_window
+    return a.unicast.senders[group[dest].incarnation].window
+
+
+def lows(group, dest, most=100):
+    """Return how LOW of A's window goes up, while one large message is on its way."""
+    window, began = window_of(group, dest), group.now
+    before, seen = window.ring.hr, []
+    if dest is None:
+        group["A"].offer(1, SIZE)
+    else:
+        group["A"].send_unicast(dest, 1, SIZE)
+    while window.ring.hr == before or window.ring.low != window.ring.hr:
+        group.run(1)
+        seen.append(window.ring.low)
+        assert group.now < began + most * 1_000_000, "it stalls"
+    return sorted(set(seen)), window.ring.hr
+
+
+@pytest.mark.parametrize("dest", [None, "B"])
+@pytest.mark.parametrize("stack", UDP)
+def test_a_message_of_many_credits_does_not_stall(stack, dest):
+    assert SIZE > MAX_PAYLOAD
+    group = pair(stack)
+    before = window_of(group, dest).ring.hr
+    seen, last = lows(group, dest, 40)
+    assert seen == [before, last]
+    group.settle()
+    assert window_of(group, dest).ring.max_bytes <= CREDIT
+
+
+@pytest.mark.parametrize("stack", UDP)
+def test_each_receiver_of_three_has_room_for_what_is_on_its_way(stack):
+    group = Cluster("ABCD", stack=stack, receive_budget=CREDIT, max_bundle_size=2000)
+    for name in "ABCD":
+        group.start(name)
+    group.run(500)
+    for name in "ABC":
+        group[name].offer(3, SIZE)
+    group.run(500)
+    group.settle()
+    assert all(group[name].multicast.counters.xmit_rsps_sent == 0 for name in "ABC")
+
+
+def test_a_late_ack_says_nothing_of_a_large_message():
+    group = pair()
+    a, b = group["A"], group["B"]
+    layer, end = a.multicast, a.multicast.send_window.ring.low
+
+    def acked(seqno, parts):
+        body = mcast.Ack({a.incarnation: seqno}, CREDIT, 0, {a.incarnation: parts})
+        a.arrive(b.stack.control(mcast.ACK, body, a.incarnation).data)
+        group.run(1)
+        return layer.send_window.ring.max_bytes
+
+    assert acked(end, 500) == CREDIT + 500
+    assert acked(end, 300) == CREDIT + 500, "parts come, and stay until all is whole"
+    assert acked(end - 1, 900) == CREDIT + 500
+
+
+@pytest.mark.parametrize("stack", UDP)
+def test_nobody_makes_the_window_grow_by_saying_how_much_it_has(stack):
+    group = pair(stack)
+    first = group["A"].views[-1].coordinator.name
+    a, b = group[first], group["AB".replace(first, "")]
+    layer, huge = a.multicast, {a.incarnation: 1 << 62}
+    if stack == "mcast-udp":
+        kind, body = mcast.ACK, mcast.Ack({a.incarnation: layer.send_window.ring.low}, CREDIT, 0,
+                                          huge)
+    else:
+        kind, body = stable.VOTE, stable.Vote(layer.view_id, True, CREDIT, {}, huge)
+    a.arrive(b.stack.control(kind, body, a.incarnation).data)
+    group.run(1)
+    assert CREDIT < layer.send_window.ring.max_bytes <= a.config.max_bytes // 4 + CREDIT
+    body.parts = {a.incarnation: -1 << 62}
+    a.arrive(b.stack.control(kind, body, a.incarnation).data)
+    group.run(1)
+    assert layer.counters.num_bad + (stack != "mcast-udp" and layer.stability.counters.num_bad_votes
+                                     ) == 1
+
+
+def test_a_late_stability_says_nothing_of_a_large_message():
+    group = pair("nakack2-udp")
+    a, b = group["A"], group["B"]
+    if a.views[-1].coordinator == a.address:
+        a, b = b, a
+    layer, end = a.multicast, a.multicast.send_window.ring.low
+
+    def told(seqno, parts):
+        report = stable.StabilityReport(layer.view_id, CREDIT, {a.incarnation: (seqno, end)}, {},
+                                        {a.incarnation: parts})
+        a.arrive(b.stack.control(stable.STABILITY, report, a.incarnation).data)
+        group.run(1)
+        return layer.send_window.ring.max_bytes
+
+    without = layer.send_window.ring.max_bytes
+    assert told(end, 500) == without + 500
+    assert told(end, 300) == without + 500, "parts come, and stay until all is whole"
+    assert told(end - 1, 900) == without + 500
