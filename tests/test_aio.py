@@ -718,6 +718,7 @@ def test_send_many_that_ends_early_says_how_many_it_sent():
 def test_a_large_message_waits_no_longer_than_its_timeout_for_another_one():
     async def play():
         async with joined("AB", SENDER, capacity=4, max_undelivered=1) as (a, b):
+            await a.send(b"B takes nothing behind this")
             first = asyncio.create_task(a.send(bytes(2_000_000)))
             await until(lambda: a.status().application.num_blockings)
             with pytest.raises(SendTimeoutError, match="another large message was still sent"):
@@ -725,6 +726,7 @@ def test_a_large_message_waits_no_longer_than_its_timeout_for_another_one():
             with pytest.raises(SendTimeoutError) as caught:
                 await a.send_many([b"y" * 500_000], timeout=0.01)
             assert caught.value.num_sent == 0
+            await b.receive()
             assert len((await b.receive()).payload) == 2_000_000
             await first
             assert await b.receive(0) is None
@@ -734,10 +736,12 @@ def test_a_large_message_waits_no_longer_than_its_timeout_for_another_one():
 def test_a_large_message_that_is_cancelled_reaches_nobody_and_the_next_comes():
     async def play():
         async with joined("AB", SENDER, capacity=4, max_undelivered=1) as (a, b):
+            await a.send(b"B takes nothing behind this")
             sending = asyncio.create_task(a.send(bytes(2_000_000)))
             second = asyncio.create_task(a.send(b"y" * 500_000))
             await until(lambda: a.status().application.num_blockings)
             sending.cancel()
+            await b.receive()
             assert (await b.receive()).payload == b"y" * 500_000
             await second
             assert sending.cancelled() and await b.receive(0) is None

@@ -522,6 +522,34 @@ def test_nothing_stands_between_the_parts_of_a_large_message(stack):
         assert last - before == (count if nbytes == size else 1)
 
 
+def test_a_large_message_of_which_nothing_was_sent_waits_for_room_as_long_as_it_may():
+    """It does not go by frag_timeout, which is for those of which a part was sent."""
+    may_go_on, large, failed = threading.Event(), threading.Event(), []
+
+    def take(batch):
+        may_go_on.wait(PATIENCE)
+        if any(len(payload) > MAX_PAYLOAD for payload in batch.payloads):
+            large.set()
+
+    with joined("AB", {"A": {"deliver": False}, "B": {"on_message": take}}, capacity=16,
+                frag_timeout=20) as (a, _):
+        while a.try_send(b"small"):
+            pass
+
+        def send():
+            try:
+                a.send(bytes(2 * MAX_PAYLOAD), timeout=PATIENCE)
+            except SendTimeoutError as error:
+                failed.append(error)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        sender.join(0.1)
+        may_go_on.set()
+        sender.join(PATIENCE)
+        assert not failed and large.wait(PATIENCE)
+
+
 def test_a_message_says_when_it_left_and_the_same_to_everybody(stack):
     began, got = time.time_ns(), {name: {} for name in "ABC"}
     done, lost = threading.Event(), [] if stack == "nakack2-tcp" else [Discard(0.2, Random(1))]

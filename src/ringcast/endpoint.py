@@ -13,7 +13,7 @@ SendWindow), passes the time as `now`, and then performs what `take` returns:
     endpoint.finish(batches, now)               # what the application has finished
     endpoint.tick(now)                          # what is due
     endpoint.deliver(now)                       # what the application has room for
-    effects = endpoint.take()                   # perform this, in the order of its fields
+    effects = endpoint.take(now)                # perform this, in the order of its fields
     endpoint.deadline()                         # when to call tick again, if nothing comes
 """
 
@@ -168,8 +168,11 @@ class Endpoint:
             earliest = sooner(earliest, self.leaving.deadline())
         return earliest
 
-    def take(self) -> Effects:
-        """Return the effects of this turn; perform them in the order of the fields."""
+    def take(self, now: Instant) -> Effects:
+        """Return the effects of this turn; perform them in the order of the fields.
+        What could not be sent because too much was on its way goes on first."""
+        if self.stack.effects.writable and self.multicast.send_window.is_held:
+            self.multicast.flush(now)
         effects = self.stack.take()
         self.undelivered += self.transfer.pass_on(effects)
         for view in effects.views:
@@ -299,17 +302,15 @@ class Fragments:
     """A message that is too large for a datagram, on its way into a send window.
 
     All fragments go into one window: if the connection is replaced, the new one gets
-    all of them. They go in together if they are at most a quarter of it; otherwise
-    other threads may send something between them. In each stream one such message is
-    sent at a time.
+    all of them. They go in together if they are not too many (frag.goes_whole);
+    otherwise other threads may send something between them. In each stream one such
+    message is sent at a time.
     """
 
     def __init__(self, payload: bytes, flags: int, config: Config) -> None:
         frag.check_size(payload, config.max_message_size)
-        self.payload, self.flags = payload, flags | FRAGMENT
-        self.bundle = config.max_bundle_size
+        self.payload, self.flags, self.config = payload, flags | FRAGMENT, config
         self.pieces: list[bytes] = []
-        self.nbytes = 0                                 # of all pieces
         self.sent = 0                                   # pieces that are in the window
         self.window: SendWindow | None = None
 
@@ -320,9 +321,8 @@ class Fragments:
             # message.
             number = (window.ring.hr + 1) % MODULUS
             self.window, self.sent = window, 0
-            self.pieces = frag.cut(self.payload, number, self.bundle)
-            self.nbytes = sum(map(len, self.pieces))
-        if not self.sent and window.fits_whole(len(self.pieces), self.nbytes):
+            self.pieces = frag.cut(self.payload, number, self.config.max_bundle_size)
+        if not self.sent and frag.goes_whole(len(self.pieces), len(self.pieces[0]), self.config):
             taken = window.push_whole(self.pieces, self.flags)
         else:
             taken = window.push_many(self.pieces, self.sent, self.flags)

@@ -123,7 +123,7 @@ def test_push_all_fills_the_window_to_its_last_seqno_and_byte(make):
 
 def fragments(count, size=100):
     """Fragments that nobody else has: their heads are still to be written."""
-    return [bytes(16) + b"%d" % k * (size - 16) for k in range(count)]
+    return [bytes(16) + b"%d" % (k % 10) * (size - 16) for k in range(count)]
 
 
 def numbers(window):
@@ -145,23 +145,14 @@ def test_the_fragments_of_a_large_message_go_in_together_or_not_at_all(make):
         [2, 3, 4, 5], 2), **dict.fromkeys(range(6, 14), ord("m")), 14: 14, 15: 14, 16: 14}
 
 
-def test_a_large_message_is_whole_up_to_a_quarter_of_the_window(make):
-    window = SendWindow(make(16, max_bytes=1000))
-    assert window.fits_whole(4, 250)
-    assert not window.fits_whole(5, 250) and not window.fits_whole(4, 251)
-    assert SendWindow(make(8)).fits_whole(2, 1 << 40)
-    assert not SendWindow(make(3)).fits_whole(1, 1)
-
-
 @pytest.mark.parametrize("push", [
     lambda window: window.push(b"x" * 100) != FULL,
     lambda window: window.push_many([b"x" * 100] * 3) > 0,
     lambda window: window.push_many([b"x" * 100] * 3, 1) > 0,
     lambda window: window.push_all([b"x" * 100]),
 ])
-@pytest.mark.parametrize("limits", [{"max_bytes": 1600}, {"capacity": 16}])
-def test_others_leave_room_for_a_large_message_that_found_none(make, limits, push):
-    window = SendWindow(make(limits.get("capacity", 100), max_bytes=limits.get("max_bytes", 0)))
+def test_others_leave_room_for_a_large_message_that_found_none(make, push):
+    window = SendWindow(make(16))
     while push(window) or window.push(b"x" * 100) != FULL:      # something always waits
         pass
     assert window.ring.hr == 16 and window.push_whole(fragments(4)) == 0
@@ -189,14 +180,53 @@ def test_what_is_spared_for_a_large_message_is_for_all_when_that_is_given_up(mak
     assert window.push(b"m") != FULL and window.push(b"m") == FULL
 
 
-def test_room_for_a_large_message_takes_no_message_beyond_the_bytes_from_an_empty_window(make):
+def test_a_large_message_may_go_beyond_the_bytes_if_nothing_else_has(make):
     window = SendWindow(make(100, max_bytes=1000))
     window.push(b"x" * 1000)
-    assert window.push_whole(fragments(2)) == 0
+    assert window.push(b"x") == FULL and window.push_whole(fragments(20), 8) == 20
+    assert window.ring.max_bytes == 1000 and window.ring.nbytes == 3000
+    assert window.push_whole(fragments(1)) == 0 and window.push(b"x") == FULL
     window.frame(HEADER)
     window.ring.remove_many(nullify=False)
     window.stable(1)
-    assert window.push(b"x" * 5000) == FIRST and window.push(b"x") == FULL
+    assert window.push_whole(fragments(1)) == 0, "2000 bytes are left"
+    window.arrived = 1000
+    window.frame(HEADER)
+    window.stable(11)
+    assert window.push_whole(fragments(1)) == 1
+
+
+def test_no_more_is_on_its_way_than_the_window_takes_as_a_rule(make):
+    window = SendWindow(make(100, max_bytes=1000), bundle=280)      # two of 100 bytes
+    assert window.push_whole(fragments(30), 8) == 30
+    assert len(framed(window)) == 8 and window.is_held, "one datagram more is too much"
+    assert framed(window) == [] and window.is_held
+    window.arrived, window.ring.max_bytes = 600, 1600
+    assert [seqno for seqno, _ in framed(window)] == [9, 10, 11, 12, 13, 14]
+    window.ring.remove_many(nullify=False)
+    window.stable(14)
+    window.arrived, window.ring.max_bytes = 0, 1000
+    assert len(framed(window)) == 8
+    window.stable(20)
+    assert len(framed(window)) == 8 and not window.is_held, "what is left is as much as a window"
+
+
+def test_what_all_have_acknowledged_is_not_on_its_way_though_it_is_kept(make):
+    window = SendWindow(make(100, max_bytes=1000), bundle=280)
+    window.push_whole(fragments(30), 8)
+    assert len(framed(window)) == 8
+    window.acked = 4
+    assert [seqno for seqno, _ in framed(window)] == [9, 10, 11, 12]
+
+
+def test_one_datagram_is_never_too_much(make):
+    window = SendWindow(make(100, max_bytes=50), bundle=280)
+    window.push_whole(fragments(6))
+    assert len(framed(window)) == 2 and framed(window) == []
+    window.arrived = 200
+    assert len(framed(window)) == 2, "what was framed has come"
+    window.skip()
+    assert not window.is_held
 
 
 def test_a_closed_window_takes_no_large_message(make):

@@ -334,7 +334,7 @@ def hear(member: Honest, datagram: bytes, now: int) -> None:
     endpoint.receive([datagram], [], now)
     endpoint.tick(now)
     endpoint.deliver(now)
-    endpoint.finish(endpoint.take().deliveries, now)
+    endpoint.finish(endpoint.take(now).deliveries, now)
 
 
 def space() -> int:

@@ -248,7 +248,7 @@ class Group(HostileMember):
         member.endpoint.tick(self.now)
         member.endpoint.max_undelivered = member.limit
         member.endpoint.deliver(self.now)
-        while not self.perform(member, member.endpoint.take()):
+        while not self.perform(member, member.endpoint.take(self.now)):
             for dest in list(member.large):
                 member.continue_large(dest, self.now)
         self.note_forgotten(member)

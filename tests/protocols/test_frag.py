@@ -19,6 +19,7 @@ from ringcast.protocols.frag import (
     begin_of,
     check_size,
     cut,
+    goes_whole,
     rejoin,
     size_of,
 )
@@ -230,18 +231,36 @@ def test_its_fragments_are_not_finished_before_it_is():
 def test_a_message_that_fills_a_window_is_acknowledged_part_by_part():
     stream, parts = stream_of(max_bytes=8000), cut(PAYLOAD, 1, 1500)
     arrive(stream, parts[:1], 1)
-    assert stream.finished == 0
+    assert stream.finished == 1
     arrive(stream, parts[1:3], 2)
-    assert stream.finished == 3
+    assert stream.finished == 3 and stream.parts == 0
 
 
-def test_fragments_of_a_sender_that_stands_still_are_acknowledged():
+def test_fragments_of_a_sender_that_stands_still_are_reported_and_not_acknowledged():
     stream, parts = stream_of(), cut(PAYLOAD, 1, 1500)
     arrive(stream, parts[:2], 1)
-    stream.scan(0, MS)
-    assert stream.finished == 0
-    stream.scan(0, MS)
-    assert stream.finished == 2
+    assert stream.free()
+    stream.reported()
+    assert not stream.free()
+    for _ in range(3):
+        stream.scan(0, MS)
+    assert stream.finished == 0 and stream.parts == len(parts[0]) + len(parts[1])
+
+
+def test_what_is_given_up_is_acknowledged():
+    options = {"frag_timeout": 100, "xmit_interval": 10}
+    stream, parts = stream_of(**options), cut(PAYLOAD, 1, 1500)
+    arrive(stream, parts[:2], 1)
+    arrive(stream, [b""], 3, now=5)                 # of no message
+    for _ in range(scans(options)):
+        stream.scan(10, 10 * MS)
+    assert stream.finished == 3 and stream.parts == 0
+
+
+def test_a_message_goes_whole_up_to_a_quarter_of_what_a_window_takes():
+    config = configure({"capacity": 16, "max_bytes": 4000})
+    assert goes_whole(4, 250, config)
+    assert not goes_whole(5, 1, config) and not goes_whole(4, 251, config)
 
 
 def scans(options):
@@ -283,7 +302,8 @@ def test_an_oob_message_in_fragments_overtakes_too():
 
 def pushing(size, capacity=16):
     """A message on its way, and a window, in which a fragment has 512 bytes."""
-    config = configure({"max_bundle_size": 512, "max_datagram": 576})
+    config = configure({"max_bundle_size": 512, "max_datagram": 576, "capacity": capacity,
+                        "max_bytes": capacity * 512})
     window = SendWindow(RingBuffer(capacity, max_bytes=capacity * 512), datagram=576)
     return Fragments(bytes(size), 0, config), window
 
@@ -306,9 +326,35 @@ def test_a_message_goes_in_whole_if_it_is_a_quarter_of_the_window():
 
 
 def test_the_rest_of_a_message_goes_in_as_it_finds_room():
-    large, window = pushing(4 * size_of(512))
+    large, window = pushing(5 * size_of(512))
     window.ring.max_bytes = 1000
     assert large.push(window) == 2
     window.ring.max_bytes = 16 * 512
-    assert large.push(window) == 2 and large.is_sent
-    assert of_window(window) == [(1, 0), (1, 1), (1, 2), (1, 3)]
+    assert large.push(window) == 3 and large.is_sent
+    assert of_window(window) == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
+
+
+def test_a_message_goes_in_whole_however_small_the_credit_is():
+    large, window = pushing(4 * size_of(512))
+    window.ring.max_bytes = 100
+    assert large.push(window) == 4 and large.is_sent
+
+
+def test_what_finds_no_memory_goes_in_behind_what_did():
+    large, window = pushing(4 * size_of(512))
+
+    class Short:
+        """A window that has memory for one fragment."""
+        ring, pushed = window.ring, []
+
+        def push_whole(self, fragments, flags):
+            self.pushed += fragments[:1]
+            return 1
+
+        def push_many(self, fragments, start, flags):
+            self.pushed += fragments[start:]
+            return len(fragments) - start
+
+    short = Short()
+    assert (large.push(short), large.push(short)) == (1, 3)
+    assert short.pushed == large.pieces and large.is_sent

@@ -69,6 +69,25 @@ class Play:
 
 
 @pytest.mark.parametrize("stack", STACKS)
+def test_who_is_there_gets_a_large_message_that_is_kept_for_one_that_is_absent(stack):
+    """It is larger than the credit, and what others have acknowledged is on its way to
+    nobody."""
+    play = Play(stack, receive_budget=20_000, max_bundle_size=2000)
+    a, b, d = play["A"], play["B"], play["D"]
+    a.offer(5, 10)
+    play.cluster.settle()
+    play.die("D")
+    a.offer(19, 1_000)
+    a.offer(1, 200_000)
+    play.run(1_000)
+    assert play.absent() == ["D"] and len(b.consumer.got[a.address]) == len(a.log) > 6
+    assert a.multicast.send_window.ring.nbytes > 200_000
+    play.come_back()
+    play.end()
+    assert play.got(a, d, play["D"]) == len(a.log)
+
+
+@pytest.mark.parametrize("stack", STACKS)
 def test_a_durable_member_that_dies_is_absent_and_gets_what_was_sent_meanwhile(stack):
     play = Play(stack)
     a, b, d = play["A"], play["B"], play["D"]

@@ -363,7 +363,7 @@ def stopped(request):
     group = pair(request.param, **INSIDE)
     group.load(20)
     group.settle(20_000)
-    return Stopped(group, 60_000)
+    return Stopped(group, 100_000)
 
 
 def test_a_state_and_the_rest_of_a_message_larger_than_a_window_fit(stopped):

@@ -29,8 +29,9 @@ from ringcast.flags import NO_FLAGS
 
 cdef enum:
     OVERHEAD = PREFIX + RUN + LENGTH                        # of one message alone in a datagram
-    SHARES = 4                                              # of a window, as in protocols/stream.py
+    SHARES = 4                                              # of a window, as in protocols/frag.py
 
+cdef uint64_t UNBOUNDED = 1 << 62                           # bytes
 cdef double LONGEST = threading.TIMEOUT_MAX       # seconds
 
 # What push() tells its caller to do.
@@ -51,10 +52,13 @@ cdef class SendWindow:
     share one. `datagram` is the size of the largest one in bytes: a message that does
     not fit it is LARGE.
 
-    The fragments of a LARGE message go in together, if all of them are at most a
-    quarter of the window: so nothing stands between them. While such a message finds no
-    room, all others leave that quarter free, until it has gone in or is given up.
-    Otherwise a thread that sends without a pause would keep it out for ever.
+    The fragments of a LARGE message go in together, if there are not too many of them
+    (frag.goes_whole): so nothing stands between them. While such a message finds no
+    room, all others leave a quarter of the window free, until it has gone in or is
+    given up. Otherwise a thread that sends without a pause would keep it out for ever.
+    Its bytes may be more than the window takes as a rule, which may be little
+    (credits.py). Then frame() leaves as many of them waiting as are too many to be on
+    their way at once, and `is_held` says so: frame them when more is acknowledged.
 
     *Threads.* Any number of threads may push. One at a time may frame, beside them.
     Each call is one step: under the GIL, or in a Python without it in a critical
@@ -71,6 +75,10 @@ cdef class SendWindow:
     cdef readonly Py_ssize_t batch          # waiting bytes at which push() returns BUNDLE
     cdef readonly Py_ssize_t largest        # bytes of the largest message that fits a datagram
     cdef Py_ssize_t full                    # waiting bytes that fill a datagram
+    cdef public Py_ssize_t credit           # bytes that may be on their way (credits.py)
+    cdef public Py_ssize_t arrived          # bytes that have come to all and are not acknowledged
+    cdef public uint64_t acked              # up to where all have acknowledged, freed or not
+    cdef readonly bint is_held              # messages wait until more is acknowledged
     cdef bint closed
     cdef bint spares                        # room for a large message that found none
 
@@ -83,9 +91,10 @@ cdef class SendWindow:
         self.largest = datagram - OVERHEAD
         self.marks = Marks(window)
         self.stamps = Stamps()
-        self.sent = self.stamped = window.c_hr()
-        self.waiting = 0
-        self.closed = self.spares = False
+        self.sent = self.stamped = self.acked = window.c_hr()
+        self.waiting = self.arrived = 0
+        self.credit = window.max_bytes
+        self.closed = self.spares = self.is_held = False
         self.aim(bundle)
 
     def aim(self, Py_ssize_t bundle, Py_ssize_t batch=0):
@@ -174,36 +183,34 @@ cdef class SendWindow:
                 self.marks.flags[before + 1 + k] = flags
         return 0
 
-    def fits_whole(self, uint64_t count, uint64_t nbytes):
-        """Return whether so many fragments, of so many bytes, go in together: they are
-        at most a quarter of the window, in messages and in bytes."""
-        cdef Words at = self.ring.words()
-        cdef uint64_t most = load_relaxed(at.max_bytes)
-        return SHARES * count <= at.capacity and (most == 0 or SHARES * nbytes <= most)
-
     def push_whole(self, list fragments not None, uint16_t flags=0):
-        """Push the fragments of a large message, if all of them have room now. Returns
-        how many it took: all or none; a part only if there is no memory for more.
+        """Push the fragments of a large message, if all of them have room now: in
+        messages; the bytes may be more than the window takes as a rule, if what is in
+        it is not. Returns how many it took: all or none; a part only if there is no
+        memory for more.
 
-        They are bytes that nobody else has yet, and at most a quarter of the window
-        (fits_whole). The head of each is given the number of the message, which is the
-        seqno of the first one (frag.HEAD).
+        They are bytes that nobody else has yet, and not too many (frag.goes_whole). The
+        head of each is given the number of the message, which is the seqno of the first
+        one (frag.HEAD).
         """
         with cython.critical_section(self.ring, fragments):
             return self.c_push_whole(fragments, flags)
 
     cdef uint64_t c_push_whole(self, list fragments, uint16_t flags) except? 0:
         cdef PyObject **items = list_items(<PyObject *>fragments)
-        cdef uint64_t count = <uint64_t>len(fragments), total = 0, taken, k
-        cdef uint64_t number = self.ring.c_hr() + 1
-        for k in range(count):
-            total += bytes_size(items[k])
-        self.spares = not self.has_room(count, total, True)
-        if self.closed or self.spares:
+        cdef Words at = self.ring.words()
+        cdef uint64_t used = load_relaxed(at.hr) - load_relaxed(at.low)
+        cdef uint64_t most = load_relaxed(at.max_bytes)
+        cdef uint64_t count = <uint64_t>len(fragments), number = self.ring.c_hr() + 1, taken, k
+        self.spares = used + count > load_relaxed(at.bound)
+        if self.closed or self.spares or (most and load_relaxed(at.nbytes) > most):
             return 0
         for k in range(count):
             memcpy(PyBytes_AS_STRING(<object>items[k]), &number, sizeof(number))
+        if most:
+            at.max_bytes[0] = UNBOUNDED
         taken = self.ring.c_send_run(items, count)
+        at.max_bytes[0] = most
         for k in range(taken):
             self.waiting += <Py_ssize_t>bytes_size(items[k]) + LENGTH
         self.mark(taken, flags)
@@ -236,14 +243,13 @@ cdef class SendWindow:
             return False
         return self.has_room(count, total) and self.c_push_many(payloads, 0, flags) == count
 
-    cdef bint has_room(self, uint64_t count, uint64_t total, bint is_large=False) noexcept:
+    cdef bint has_room(self, uint64_t count, uint64_t total) noexcept:
         """Test if the window takes so many messages of `total` bytes. An empty one
         takes one message of any size."""
         cdef Words at = self.ring.words()
         cdef uint64_t most = load_relaxed(at.max_bytes), bound = load_relaxed(at.bound)
         cdef uint64_t used = load_relaxed(at.hr) - load_relaxed(at.low)
-        if self.spares and not is_large:
-            most -= most // SHARES
+        if self.spares:
             bound -= bound // SHARES
         if used == 0 and count == 1:
             return bound > 0
@@ -266,6 +272,7 @@ cdef class SendWindow:
 
     def frame(self, bytes prefix not None, bint full_only=False, uint64_t most=0, int64_t now=0):
         """Write the waiting messages into data datagrams, oldest first; return these.
+        What is too much to be on its way at once goes on waiting.
 
         With `full_only`, messages that do not fill a datagram go on waiting. `most`
         limits the number of datagrams; 0 is no limit. `prefix` is what stands before
@@ -283,8 +290,13 @@ cdef class SendWindow:
         cdef Py_ssize_t waited = 0
         cdef bytes datagram
         cdef list datagrams = []
+        cdef int64_t room = self.room()
         self.c_stamp(now)
+        self.is_held = False
         while <int64_t> (last - seqno) >= 0 and (not full_only or self.waiting >= self.full):
+            if room < self.full and room < self.credit:     # a single datagram is not too much
+                self.is_held = True
+                break
             before = seqno
             datagram = pack_next(self.ring, self.marks, self.stamps, &seqno, last, self.bundle,
                                  prefix, &waited)
@@ -292,6 +304,7 @@ cdef class SendWindow:
                 break
             datagrams.append(datagram)
             self.waiting -= waited
+            room -= waited
             self.sent = seqno - 1
             if <uint64_t> len(datagrams) == most:
                 break
@@ -300,11 +313,30 @@ cdef class SendWindow:
             self.waiting = 0
         return datagrams
 
+    cdef int64_t room(self) noexcept:
+        """Return how many bytes more may be on their way. What the window takes as a
+        rule is never too much."""
+        cdef Words at = self.ring.words()
+        cdef uint64_t most = load_relaxed(at.max_bytes), held = load_relaxed(at.nbytes)
+        cdef uint64_t seqno = load_relaxed(at.low)
+        cdef int64_t waiting = <int64_t>(load_relaxed(at.hr) - self.next_to_frame() + 1)
+        cdef int64_t flying = <int64_t>held - (self.waiting - waiting * LENGTH) - self.arrived
+        cdef PyObject *payload
+        if most == 0 or held <= most:
+            return UNBOUNDED
+        while <int64_t>(self.acked - seqno) > 0:
+            seqno += 1
+            payload = self.ring.peek(seqno)
+            if payload != NULL:
+                flying -= bytes_size(payload)
+        return self.credit - flying
+
     def skip(self):
         """Count what waits as sent: nobody needs it over the network."""
         with cython.critical_section(self.ring):
             self.sent = max_seqno(self.ring.c_hr(), self.ring.c_low())
             self.waiting = 0
+            self.is_held = False
 
     cdef uint64_t next_to_frame(self) noexcept:
         return max_seqno(self.sent, self.ring.c_low()) + 1

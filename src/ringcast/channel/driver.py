@@ -112,7 +112,7 @@ class Driver:
     def _run(self, act: Callable[[Instant], Result]) -> Result:
         try:
             result = act(now := time.monotonic_ns())
-            self._end_turn(self.endpoint.take(), now)
+            self._end_turn(self.endpoint.take(now), now)
             return result
         except RingcastError:
             raise

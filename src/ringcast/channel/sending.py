@@ -312,14 +312,13 @@ class Sending:
 
     def _send_large(self, payload: bytes, dest: Dest, flags: int, timeout: float | None,
                     sent: int = 0, progress: str = "") -> Steps[None]:
-        """Send a message in fragments, one such message at a time in each stream. Give
-        up when a fragment has found no room for half of frag_timeout: receivers drop
-        the incomplete message after that time (frag.py). `sent` messages of the same
-        call were sent before."""
+        """Send a message in fragments, one such message at a time in each stream. Once
+        it has begun, give up when a fragment has found no room for half of
+        frag_timeout: receivers drop the incomplete message after that time (frag.py).
+        `sent` messages of the same call were sent before."""
         config = self._endpoint.config
         fragments = Fragments(payload, flags, config)
-        limit = config.frag_timeout / 2000
-        limit = limit if timeout is None else min(timeout, limit)
+        longest = config.frag_timeout / 2000
         lock, held = self._large.setdefault(dest, threading.Lock()), [False]
         deadline = deadline_after(timeout)
         try:
@@ -334,6 +333,8 @@ class Sending:
                     self._state.check_open()
             while not fragments.is_sent:
                 if not fragments.push(self._window(dest)):
+                    limit = timeout if not fragments.sent else (
+                        longest if timeout is None else min(timeout, longest))
                     yield from self._retry(
                         partial(self._push_fragments, fragments, dest), dest, limit,
                         f"; {fragments.sent} of {len(fragments.pieces)} fragments were sent, and "

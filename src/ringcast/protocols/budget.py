@@ -35,11 +35,11 @@ class Budget:
 
 
 def set_window_limit(window: SendWindow, credit: int, config: Config, parts: int = 0) -> None:
-    """Let at most `credit` bytes be on their way from now on. `parts` bytes of a large
-    message have come to all who take it, and are not acknowledged before it is whole.
-    It has at most a quarter of config.max_bytes, whatever somebody says."""
-    parts = min(parts, config.max_bytes // SHARES)
-    limit = min(credit + parts, config.max_bytes)
+    """Let at most `credit` bytes be on their way from now on. All who take it have
+    `parts` bytes of a large message, which is acknowledged when it is whole; it has at
+    most a quarter of config.max_bytes, whatever somebody says."""
+    window.credit, window.arrived = credit, min(parts, config.max_bytes // SHARES)
+    limit = min(credit + window.arrived, config.max_bytes)
     if window.ring.max_bytes != limit:
         window.ring.max_bytes = limit
         tune_bundling(window, credit, config)

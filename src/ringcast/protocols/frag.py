@@ -16,6 +16,7 @@ anything of the stream is missing, because that may be the next fragment.
 import struct
 
 from ringcast._core import wire
+from ringcast.config import Config
 from ringcast.errors import MessageTooLargeError
 from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.stack import Begun, Instant
@@ -25,6 +26,14 @@ HEAD = struct.Struct("<QII")  # number of the message, index of the part, number
 # many bytes even if less of it is here. So neither the parts of a message nor the
 # messages are too many.
 SMALLEST = 256
+SHARES = 4                      # parts of a window, of which one large message fills one at most
+
+
+def goes_whole(count: int, size: int, config: Config) -> bool:
+    """Return whether all fragments of a message go into a window in one step, and are
+    acknowledged in one step: if so many, the first of which has `size` bytes, are at
+    most a quarter of what a window takes. All members of a group decide alike."""
+    return SHARES * count <= config.capacity and SHARES * count * size <= config.max_bytes
 
 
 def cut(payload: bytes, number: int, bundle: int) -> list[bytes]:
@@ -84,6 +93,11 @@ class Assembly:
     def size(self) -> int:
         """Return how many bytes it counts as within a limit."""
         return max(SMALLEST, self.nbytes)
+
+    def goes_whole(self, config: Config) -> bool:
+        """Return whether it is acknowledged in one step, when it is whole: a member
+        that dies gets it whole in its next incarnation."""
+        return goes_whole(self.count, HEAD.size + len(self.parts[self.begin]), config)
 
 
 class Incomplete(dict[int, Assembly]):
@@ -202,16 +216,6 @@ class Reassembly:
             if any(assembly.since < before for assembly in open_ones.values()):
                 self.give_up(open_ones)
 
-    def boundary(self, seqno: Seqno, begin: Seqno | None) -> Seqno:
-        """Return the seqno before the ordered message that is incomplete, if this seqno
-        is that of its last fragment that came, or of a later one of the message that
-        begins at `begin`; otherwise `seqno`."""
-        for assembly in self.ordered.values():
-            last = (assembly.first + len(assembly.parts) - 1) % MODULUS
-            if not assembly.begin and (seqno == last or begin == assembly.first):
-                return (assembly.first - 1) % MODULUS
-        return seqno
-
     def begun(self, cut: Seqno) -> Begun | None:
         """Return what is here of the ordered message that is incomplete, if a part of
         that is before a cut."""
@@ -220,12 +224,10 @@ class Reassembly:
                 return Begun(number, assembly.begin, [*assembly.parts.values()])
         return None
 
-    def incomplete(self, most: int) -> Assembly | None:
-        """Return the ordered message that is incomplete, if its begin came, and at most
-        `most` bytes of it are here. Its fragments are not acknowledged until it is
-        complete: a member that dies gets it whole in its next incarnation."""
+    def incomplete(self) -> Assembly | None:
+        """Return the ordered message that is incomplete, if its begin came."""
         for assembly in self.ordered.values():
-            if not assembly.begin and assembly.nbytes <= most:
+            if not assembly.begin:
                 return assembly
         return None
 

@@ -21,14 +21,11 @@ from ringcast._core.wire import Arrivals
 from ringcast.address import Address
 from ringcast.config import Config, nanoseconds
 from ringcast.flags import FRAGMENT, Flag
-from ringcast.protocols.frag import Reassembly, begin_of
-from ringcast.protocols.seqnos import MODULUS, Seqno, later, precedes
+from ringcast.protocols.frag import HEAD, SHARES, Assembly, Reassembly, begin_of, goes_whole
+from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
 from ringcast.stack import Instant, Layer
 
 OOB = int(Flag.OOB)     # arithmetic with a number is faster than with an enum
-# A window has this many parts. When one part is finished, it is reported at once. Of a
-# message that is larger than a part, fragments are acknowledged before it is whole.
-SHARES = 4
 
 
 class Stream:
@@ -39,10 +36,10 @@ class Stream:
     without a network, and flags and send times are those of the window.
     """
 
-    __slots__ = ("config", "conn_id", "counted", "dest", "finished", "given", "heard", "is_resumed",
+    __slots__ = ("config", "conn_id", "dest", "finished", "given", "heard", "is_resumed",
                  "kept", "kept_marks", "layer", "marks", "offset", "outstanding", "own",
                  "reassembly", "report_after", "rests", "ring", "scans", "sender", "stamps",
-                 "unacked_bytes", "unacked_messages")
+                 "told_parts", "unacked_bytes", "unacked_messages")
 
     def __init__(self, layer: Layer, sender: Address, dest: Address | None, ring: Window,
                  config: Config, *, own: SendWindow | None = None) -> None:
@@ -61,9 +58,8 @@ class Stream:
         self.kept: Seqno = ring.low                     # what keep() has counted
         self.outstanding = 0                            # delivered and not finished, messages
         self.heard: Instant = 0                         # when anything new of the sender came last
-        # What came from the sender and is finished, or is a part of a large message,
-        # and was not reported; and how much of such parts is counted in that.
-        self.unacked_messages = self.unacked_bytes = self.counted = 0
+        self.unacked_messages = self.unacked_bytes = 0  # finished since the last report
+        self.told_parts = 0                             # `parts` then
         self.reassembly: Reassembly | None = None       # once there are fragments
         # Of an observer that has skipped something: fragments of messages whose begin
         # it skipped; first and last, and their place among the deliveries.
@@ -222,12 +218,17 @@ class Stream:
 
     def _raise(self, seqno: Seqno) -> None:
         """Raise `finished`, but not beyond a message that is not whole yet."""
-        if self.reassembly and self.own is None:
-            begun = self.reassembly.incomplete(self.config.max_bytes // SHARES)
-            if begun is not None and not precedes(seqno, begun.first):
-                seqno = (begun.first - 1) % MODULUS
+        begun = self._begun()
+        if begun is not None and not precedes(seqno, begun.first):
+            seqno = (begun.first - 1) % MODULUS
         if precedes(self.finished, seqno):
             self.finished = seqno
+
+    def _begun(self) -> Assembly | None:
+        """Return the large message that is not whole yet and is acknowledged in one
+        step."""
+        begun = self.reassembly.incomplete() if self.reassembly and self.own is None else None
+        return begun if begun is not None and begun.goes_whole(self.config) else None
 
     @property
     def whole(self) -> Seqno:
@@ -237,18 +238,15 @@ class Stream:
         is behind this place, and that must have all parts."""
         if self.dest is None:
             return self.boundary(self.ring.hd)
-        begun = self.reassembly.incomplete(MODULUS) if self.reassembly else None
+        begun = self.reassembly.incomplete() if self.reassembly else None
         return self.ring.hd if begun is None else (begun.first - 1) % MODULUS
 
     def boundary(self, seqno: Seqno) -> Seqno:
         """Return the seqno before the large message in whose middle this one is, if all
-        of it up to here is kept; otherwise `seqno`. What was freed here and is not
-        whole, its sender keeps."""
+        of it up to here is kept; otherwise `seqno`."""
         begin, is_last = self._begin_of(seqno) or (None, True)
         if begin is not None and not is_last and precedes(self.ring.low, begin):
             return (begin - 1) % MODULUS
-        if self.own is None and self.reassembly is not None:
-            return self.reassembly.boundary(seqno, None if is_last else begin)
         return seqno
 
     def before_rest(self) -> Seqno | None:
@@ -272,45 +270,50 @@ class Stream:
         up to `seqno`: the begin of a large message waits for its end, because a member
         that joins meanwhile needs all of it. But it must not fill the window."""
         before = self.boundary(seqno)
-        count = (seqno - before) % MODULUS
-        fragment = self.ring.get(seqno) if count else None
-        if fragment is None or self.own is None or (
-                not self.own.fits_whole(count, count * len(fragment))):
+        fragment = self.ring.get(seqno) if before != seqno else None
+        if fragment is None or not goes_whole(HEAD.unpack_from(fragment)[2], len(fragment),
+                                              self.config):
             return seqno
         return before
 
     @property
     def parts(self) -> int:
-        """Return how many bytes are here of a large message whose parts are not
-        acknowledged before it is whole. They are not on their way any more: so many
-        bytes more its sender may have unacknowledged."""
-        if self.reassembly is None or self.own is not None:
-            return 0
-        begun = self.reassembly.incomplete(self.config.max_bytes // SHARES)
-        return begun.nbytes if begun is not None and precedes(self.finished, begun.first) else 0
+        """Return how many bytes are here of a large message that is acknowledged when
+        it is whole. They are not on their way any more: so many bytes more its sender
+        may have unacknowledged."""
+        begun = self._begun()
+        return 0 if begun is None else begun.nbytes + HEAD.size * len(begun.parts)
+
+    @property
+    def is_unreported(self) -> bool:
+        """Return whether there is anything to report: messages that are finished, or
+        more parts of a large one."""
+        return self.unacked_messages > 0 or self.parts > self.told_parts
+
+    def reported(self) -> None:
+        """All is reported."""
+        self.unacked_messages = self.unacked_bytes = 0
+        self.told_parts = self.parts
 
     def free(self) -> bool:
         """Free what the application has finished: LOW rises. Return whether there is
-        anything to report: that, or more parts of a large message."""
+        anything to report."""
         before = self.ring.nbytes
         freed = self.release(self.finished)
         self.kept = self.finished
-        return self._count(freed, before - self.ring.nbytes)
+        self.unacked_messages += freed
+        self.unacked_bytes += before - self.ring.nbytes
+        return self.is_unreported
 
     def keep(self) -> bool:
         """Do the same for a window that keeps what is finished until all members have
         finished it: LOW stays, and the bytes are estimated."""
         done = (self.finished - self.kept) % MODULUS
         self.kept = self.finished
+        self.unacked_messages += done
         held = (self.ring.hr - self.ring.low) % MODULUS
-        return self._count(done, done * self.ring.nbytes // max(1, held))
-
-    def _count(self, finished: int, nbytes: int) -> bool:
-        parts, counted = self.parts, self.counted
-        self.counted = parts
-        self.unacked_messages += finished or parts > counted
-        self.unacked_bytes += nbytes + parts - counted
-        return finished > 0 or parts > counted
+        self.unacked_bytes += done * self.ring.nbytes // max(1, held)
+        return self.is_unreported
 
     def release(self, seqno: Seqno) -> int:
         """Free what nobody needs any more, up to a seqno. Return how many messages that
@@ -324,8 +327,9 @@ class Stream:
         """Return whether so much is not reported that the sender must hear of it now:
         ack_threshold messages, or a quarter of the window in messages, or of `limit`
         bytes."""
+        more = max(0, self.parts - self.told_parts)
         return (self.unacked_messages >= self.report_after
-                or self.unacked_bytes >= limit // SHARES)
+                or self.unacked_bytes + more >= limit // SHARES)
 
     def retire(self) -> None:
         """Forget all but the place and what is outstanding, because nothing more is
@@ -354,9 +358,8 @@ class Stream:
             for assembly in open_ones.values())
 
     def scan(self, now: Instant, pause: int) -> bool:
-        """Acknowledge the fragments of a message that stalls: its sender may have no
-        room for the next. Give it up if its sender has gone on without it for
-        frag_timeout. Return whether `finished` may have risen.
+        """Give up a message if its sender has gone on without it for frag_timeout.
+        Return whether `finished` may have risen.
 
         Time is counted in scans, which are `pause` nanoseconds apart, so that a machine
         that slept has not missed anything.
@@ -367,6 +370,5 @@ class Stream:
         if self.scans * pause > nanoseconds(self.config.frag_timeout):
             self.reassembly.expire(self.heard)
             self.scans = 0
-        if self.outstanding == 0 and self.scans > 1:
-            self.finished = later(self.finished, self.ring.hd)
+            self._settle()
         return True

@@ -259,7 +259,7 @@ class Member:
 
     def _end_turn(self, now: Instant) -> None:
         self.producer.log_layers()
-        self._perform(self.endpoint.take(), now)
+        self._perform(self.endpoint.take(now), now)
         self.num_ahead += precedes(self.multicast.send_window.sent, self.multicast.own.finished)
         if self.endpoint.has_left and self.alive:
             self.crash()
@@ -305,7 +305,7 @@ class Member:
                 break
             if effects.deliveries:          # what it has finished of them may make room for more
                 self.endpoint.deliver(now)
-            effects = self.endpoint.take()
+            effects = self.endpoint.take(now)
 
     def _replicate(self, replica: Replica, effects: Effects, now: Instant) -> None:
         """Check what the layers deliver when they do; give the replica what the

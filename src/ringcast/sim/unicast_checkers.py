@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
-from ringcast.config import MAX_DATAGRAM
 from ringcast.flags import Flag
 from ringcast.protocols.seqnos import MODULUS, precedes
 from ringcast.protocols.unicast3.delivery import MOST_LEAVING
 from ringcast.protocols.unicast3.memory import MOST_EARLY_OF_ALL
 from ringcast.protocols.unicast3.sender import SenderEntry
+from ringcast.sim.window_checkers import most_sent
 
 if TYPE_CHECKING:
     from ringcast.sim.checkers import Checkers
@@ -98,7 +98,7 @@ class UnicastCheckers:
         for table in (unicast.senders, unicast.receivers):
             for each in table.values():
                 self.checkers.windows.check_window(member, "a connection", each.ring,
-                                           member.config.max_bytes + MAX_DATAGRAM)
+                                           most_sent(member.config))
         if (unicast.early.size > MOST_EARLY_OF_ALL
                 or len(unicast.leaving) > MOST_LEAVING + len(self.cluster.names)
                 or len(unicast.closed) > unicast.closed.most):

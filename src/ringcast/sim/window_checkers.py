@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from ringcast.address import EVERYONE
-from ringcast.config import MAX_DATAGRAM
+from ringcast.config import MAX_DATAGRAM, Config
+from ringcast.protocols.frag import SHARES
 from ringcast.protocols.multicast.base import HIGHEST, XMIT_REQ
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.nakack2 import Nakack2
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from ringcast._core.window import Window
     from ringcast.sim.checkers import Checkers
     from ringcast.sim.member import Member
+
+
+def most_sent(config: Config) -> int:
+    """Return how many bytes a send window holds at most. One message may exceed
+    max_bytes, else it could never be sent; so may a large one that goes in whole."""
+    return config.max_bytes + max(MAX_DATAGRAM, config.max_bytes // SHARES)
 
 
 class WindowCheckers:
@@ -50,8 +57,7 @@ class WindowCheckers:
     def _check_windows(self, member: "Member") -> None:
         """Check the pointers and the bytes of all windows for messages to everybody."""
         config, layer = member.config, member.multicast
-        # One message may exceed what a window is allowed, else it could never be sent.
-        most = config.max_bytes + MAX_DATAGRAM
+        most = most_sent(config)
         # What comes next may exceed it, too. Over TCP the window itself has no bound.
         # An observer's may hold twice as much.
         room = MOST_ROOM * (1 if layer.observing is None else OBSERVERS_ROOM // ROOM)

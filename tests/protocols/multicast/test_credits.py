@@ -49,7 +49,7 @@ def test_a_message_of_many_credits_does_not_stall(stack, dest):
     assert SIZE > MAX_PAYLOAD
     group = pair(stack)
     before = window_of(group, dest).ring.hr
-    seen, last = lows(group, dest, 40)
+    seen, last = lows(group, dest, 15)
     assert seen == [before, last]
     group.settle()
     assert window_of(group, dest).ring.max_bytes <= CREDIT

@@ -349,11 +349,15 @@ class Multicast(Rules):
         """Free our messages up to a seqno that all have acknowledged."""
         if seqno == self.acked == self.send_window.ring.low:
             return                                      # they are free
-        seqno = earlier(self.flushing.bound_purge(seqno), self.send_window.sent)
+        window = self.send_window
+        if precedes(window.acked, seqno):
+            window.acked = earlier(seqno, window.sent)
+            self.stack.effects.writable |= window.is_held
+        seqno = earlier(self.flushing.bound_purge(seqno), window.sent)
         self.acked = later(self.acked, seqno)
-        if self.send_window.marks.flags:
+        if window.marks.flags:
             seqno = self.own.freeable(seqno)
-        if self.send_window.stable(seqno):
+        if window.stable(seqno):
             self.stack.effects.writable = True
             self.credits.acknowledged()
 
@@ -474,7 +478,7 @@ class Multicast(Rules):
     def view(self, view: View, now: Instant) -> None:
         """On reception of view V: install it, as the members agreed. New members may
         lack what all had acknowledged."""
-        self.acked = self.send_window.ring.low
+        self.acked = self.send_window.acked = self.send_window.ring.low
         self.flushing.install(view, now)
         self.credits.fit_window()
         self.stack.effects.writable = True
@@ -513,7 +517,7 @@ class Multicast(Rules):
     def is_busy(self) -> bool:
         """Return whether the next scan has anything to do."""
         return self.has_unacked() or any(
-            window.stream.unacked_messages or window.ring.hd != window.ring.hr
+            window.stream.is_unreported or window.ring.hd != window.ring.hr
             or window.report_due or window.stream.is_incomplete
             for window in self.windows.values()
         ) or bool(self.gap_looks.tails) or self.owes_low() or (

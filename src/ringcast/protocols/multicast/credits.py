@@ -56,9 +56,10 @@ class Credits:
         layer = self.layer
         credit = self.smallest if self.is_acked else self.first_part(self.smallest)
         self.limit = min(max(1, credit), layer.budget.sending)
-        before = layer.send_window.ring.max_bytes
-        set_window_limit(layer.send_window, self.limit, layer.config, self.parts)
-        layer.stack.effects.writable |= layer.send_window.ring.max_bytes > before
+        window = layer.send_window
+        before = window.ring.max_bytes
+        set_window_limit(window, self.limit, layer.config, self.parts)
+        layer.stack.effects.writable |= window.ring.max_bytes > before
 
     def first_part(self, credit: int) -> int:
         """Return the part of a credit that a sender uses before it is acknowledged."""

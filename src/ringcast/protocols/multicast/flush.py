@@ -144,9 +144,12 @@ class Flush:
         """Return up to where everything of each stream has come, by sender, and freeze
         there; after the first call, the same until a view is installed."""
         if self.reported is None:
-            layer = self.layer
-            layer.flush(now)            # our application may have got our messages before the wire
-            streams = {layer.local.incarnation: (layer.own, layer.send_window.sent)}
+            layer, own = self.layer, self.layer.send_window
+            # Our application may have got our messages before the wire. So all of them
+            # go out, also those beyond our credit.
+            own.arrived = own.ring.nbytes
+            layer.flush(now)
+            streams = {layer.local.incarnation: (layer.own, own.sent)}
             for origin, gone in self.departed.items():
                 if gone.is_held and origin > 0 and gone.stream not in self.unsettled:
                     streams[origin] = gone.stream, earlier(gone.come_up_to, gone.cut)

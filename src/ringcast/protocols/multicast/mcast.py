@@ -254,7 +254,7 @@ class Mcast(Multicast):
         of all receivers come together. In a large group tell all members at once, if
         that is less work. What goes to all waits behind messages."""
         due = [window for window in self.windows.values() if window.report_due or (
-            window.stream.unacked_messages and now - window.reported >= self.pause)]
+            window.stream.is_unreported and now - window.reported >= self.pause)]
         if not due:
             return
         self.next_ack = now + self.report_pause
@@ -274,7 +274,7 @@ class Mcast(Multicast):
         stream = window.stream
         window.report_due, window.reported = False, now
         window.is_new &= stream.finished == window.offset
-        stream.unacked_messages = stream.unacked_bytes = 0
+        stream.reported()
         return stream.sender.incarnation, stream.finished
 
     def _send_ack(self, finished: dict[int, Seqno], dest: int, now: Instant) -> None:

@@ -101,14 +101,14 @@ class Nakack2(Multicast):
     def flush(self, now: Instant, full_only: bool = False) -> None:
         """Frame what waits. A member that takes no messages has finished its own as
         soon as they are sent. What its application had finished before it was sent,
-        STABLE counts from now on."""
-        sent = self.send_window.sent
+        STABLE counts from now on; at once, if it had to wait for others' credit."""
+        sent, was_held = self.send_window.sent, self.send_window.is_held
         super().flush(now, full_only)
         if not self.receiving and self.members:
             self.own.finished = later(self.own.finished, self.send_window.sent)
             self.report_finished(None, now)
         if precedes(sent, self.own.finished):
-            self.stability.finished(False, now)
+            self.stability.finished(was_held and not self.send_window.is_held, now)
 
     def take(self, window: ReceiveWindow, packets: list[Packet], now: Instant) -> bool:
         """Also ask again for what finds no room, where nobody else does."""
@@ -225,6 +225,11 @@ class Nakack2(Multicast):
                   or self.unreported_bytes >= self.config.stable_bytes)
         self.stability.finished(urgent, now)
 
+    @property
+    def num_parts(self) -> int:
+        """Return how many bytes are here of large messages that are not whole."""
+        return sum(window.stream.parts for window in self.windows.values())
+
     def report(self) -> tuple[dict[int, tuple[Seqno, Seqno]], int, dict[int, int]]:
         """Return what to vote: for every sender, the highest seqno that the application
         has finished and the highest received; the credit that each sender has (0:
@@ -232,7 +237,7 @@ class Nakack2(Multicast):
         whole. It counts as reported now."""
         self.unreported_bytes = 0
         for stream in (self.own, *(window.stream for window in self.windows.values())):
-            stream.unacked_messages = stream.unacked_bytes = 0
+            stream.reported()
         sent = self.send_window.sent
         digest = {self.local.incarnation: (self.own.finished, sent)}
         if self.receiving and self.observing is None:

@@ -190,8 +190,9 @@ class Stable(Layer):
         """Vote, every interval while anything is not stable; the same vote again only
         with a backoff."""
         self.next_vote, self.last_scan = None, now
-        is_due = self.backoff.scan((self.view_id, self.nakack.send_window.sent,
-                                    self.nakack.unreported_bytes, tuple(self.known.values())))
+        nakack = self.nakack
+        is_due = self.backoff.scan((self.view_id, nakack.send_window.sent, nakack.unreported_bytes,
+                                    nakack.num_parts, tuple(self.known.values())))
         if self.is_asked or (is_due and self._is_unsettled()):
             self._vote(now)
         self._arm(now)

@@ -79,7 +79,7 @@ class Acks:
 
     def _acknowledge(self, entry: ReceiverEntry, now: Instant) -> None:
         entry.last_ack, entry.ack_at = now, None
-        entry.stream.unacked_messages = entry.stream.unacked_bytes = 0
+        entry.stream.reported()
         self.context.counters.unicast_acks_sent += 1
         self._send_ack(entry.peer, entry.conn_id, entry.ring.low, self.compute_credit(now), now,
                        entry.stream.parts)

@@ -47,5 +47,6 @@ class Loopback:
     def free(self) -> None:
         """Free what the application has finished."""
         if self.stream is not None and self.stream.free():
+            self.stream.reported()              # to ourselves
             self.stream.marks.forget(self.stream.ring.low)
             self.context.effects.writable = True

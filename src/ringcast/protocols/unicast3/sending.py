@@ -131,6 +131,8 @@ class Senders(dict[int, SenderEntry]):
             self._take_refusal(entry, now)
             return True
         entry.accept_credit(ack.budget, ack.parts)
+        if entry.window.is_held:
+            self.flush(entry.dest, now, full_only=False)
         if not entry.has_unacked:
             self.unacked.pop(peer, None)
         self.context.effects.writable = True
