@@ -742,7 +742,7 @@ MUTATIONS = [
              "            self.multicast.flush(now)\n", "            pass\n",
              test=CREDITS + "test_a_message_of_many_credits_does_not_stall"),
     Mutation("what others had no room for is behind the cut", "Flush.prepare",
-             "own.arrived = own.ring.nbytes", "pass",
+             "own.arrived = NO_LIMIT", "pass",
              test=FLUSH + "test_the_cut_is_behind_what_we_were_given_though_others_had_no_room"),
     Mutation("what others had no room for is not sent to a single member", "Senders.take_ack",
              "            self.flush(entry.dest, now, full_only=False)\n", "            pass\n",

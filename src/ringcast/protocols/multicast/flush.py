@@ -44,6 +44,7 @@ import msgspec
 from ringcast._core.window import Window
 from ringcast.address import Address
 from ringcast.config import MAX_DATAGRAM
+from ringcast.protocols.budget import NO_LIMIT
 from ringcast.protocols.multicast.ended import Ended
 from ringcast.protocols.multicast.fetching import Fetching
 from ringcast.protocols.multicast.keeping import Keeping, Owed, Part, reach
@@ -147,7 +148,7 @@ class Flush:
             layer, own = self.layer, self.layer.send_window
             # Our application may have got our messages before the wire. So all of them
             # go out, also those beyond our credit.
-            own.arrived = own.ring.nbytes
+            own.arrived = NO_LIMIT
             layer.flush(now)
             streams = {layer.local.incarnation: (layer.own, own.sent)}
             for origin, gone in self.departed.items():
