@@ -319,11 +319,12 @@ cdef class SendWindow:
         cdef Words at = self.ring.words()
         cdef uint64_t most = load_relaxed(at.max_bytes), held = load_relaxed(at.nbytes)
         cdef uint64_t seqno = load_relaxed(at.low)
-        cdef int64_t waiting = <int64_t>(load_relaxed(at.hr) - self.next_to_frame() + 1)
-        cdef int64_t flying = <int64_t>held - (self.waiting - waiting * LENGTH) - self.arrived
+        cdef int64_t waiting, flying
         cdef PyObject *payload
         if most == 0 or held <= most:
             return UNBOUNDED
+        waiting = <int64_t>(load_relaxed(at.hr) - self.next_to_frame() + 1)
+        flying = <int64_t>held - (self.waiting - waiting * LENGTH) - self.arrived
         while <int64_t>(self.acked - seqno) > 0:
             seqno += 1
             payload = self.ring.peek(seqno)

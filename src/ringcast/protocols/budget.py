@@ -10,6 +10,7 @@ smaller, so that its window always holds several of them.
 
 from ringcast._core.send_window import SendWindow
 from ringcast.config import Config
+from ringcast.protocols import frag
 
 NO_LIMIT = 1 << 40      # bytes, more than any window has
 SMALLEST_BUNDLE = 2048  # bytes; datagrams are not made smaller than that
@@ -38,10 +39,10 @@ def set_window_limit(window: SendWindow, credit: int, config: Config, parts: int
     """Let at most `credit` bytes be on their way from now on. All who take it have
     `parts` bytes of a large message, which is acknowledged when it is whole; it has at
     most a quarter of config.max_bytes, whatever somebody says."""
-    window.credit, window.arrived = credit, min(parts, config.max_bytes // SHARES)
-    limit = min(credit + window.arrived, config.max_bytes)
-    if window.ring.max_bytes != limit:
-        window.ring.max_bytes = limit
+    is_new, window.credit = window.credit != credit, credit
+    window.arrived = min(parts, config.max_bytes // frag.SHARES)
+    window.ring.max_bytes = min(credit + window.arrived, config.max_bytes)
+    if is_new:
         tune_bundling(window, credit, config)
 
 

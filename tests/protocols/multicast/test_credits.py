@@ -28,7 +28,7 @@ def window_of(group, dest):
     return a.unicast.senders[group[dest].incarnation].window
 
 
-def lows(group, dest, most=100):
+def lows(group, dest, most):
     """Return how LOW of A's window goes up, while one large message is on its way."""
     window, began = window_of(group, dest), group.now
     before, seen = window.ring.hr, []

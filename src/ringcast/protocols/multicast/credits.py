@@ -9,12 +9,29 @@ how much of it has come, and the sender may have as much more in its window.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from msgspec import Meta
+
+from ringcast.config import MAX_MEMBERS
 from ringcast.protocols.budget import set_window_limit
+from ringcast.protocols.seqnos import Seqno, precedes
 
 if TYPE_CHECKING:
     from ringcast.protocols.multicast.base import Multicast
+
+
+# {sender: bytes of its large message that is not whole} (Stream.parts)
+Parts = Annotated[dict[int, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_MEMBERS)]
+
+
+def latest_parts(seqno: Seqno, parts: int, known: Seqno | None, known_parts: int) -> int | None:
+    """Return how much has come of our large message, when a report says `parts`, and
+    that we are finished up to `seqno`; before we knew `known_parts` and `known`. None
+    if the report came late. What has come is here until all is whole."""
+    if known is None or precedes(known, seqno):
+        return parts
+    return max(parts, known_parts) if seqno == known else None
 
 
 class Credits:
@@ -24,7 +41,6 @@ class Credits:
         self.layer = layer
         # Of all receivers, in bytes: the credit, and what has come of a large message.
         self.smallest, self.parts = layer.config.max_bytes, 0
-        self.limit = self.smallest      # what we use of it
         self.is_acked = False                           # another member has acknowledged us
 
     def grant(self) -> int:
@@ -55,10 +71,9 @@ class Credits:
         once."""
         layer = self.layer
         credit = self.smallest if self.is_acked else self.first_part(self.smallest)
-        self.limit = min(max(1, credit), layer.budget.sending)
-        window = layer.send_window
+        credit, window = min(max(1, credit), layer.budget.sending), layer.send_window
         before = window.ring.max_bytes
-        set_window_limit(window, self.limit, layer.config, self.parts)
+        set_window_limit(window, credit, layer.config, self.parts)
         layer.stack.effects.writable |= window.ring.max_bytes > before
 
     def first_part(self, credit: int) -> int:

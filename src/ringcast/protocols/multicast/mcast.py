@@ -27,6 +27,7 @@ from ringcast.kinds import Kind, takes
 from ringcast.protocols.budget import Budget
 from ringcast.protocols.multicast.announcing import HIGHEST
 from ringcast.protocols.multicast.base import Multicast
+from ringcast.protocols.multicast.credits import Parts, latest_parts
 from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
@@ -45,9 +46,7 @@ class Ack(msgspec.Struct, array_like=True):
     finished: Annotated[dict[int, Seqno], Meta(max_length=MAX_MEMBERS)]
     budget: int     # the credit of each sender in bytes; 0: this member takes no messages
     view_id: int = 0        # in which it was sent; members that do not say it are believed
-    # {sender: bytes of its large message that is not whole}, of some of these senders
-    parts: Annotated[dict[int, Annotated[int, Meta(ge=0)]],
-                     Meta(max_length=MAX_MEMBERS)] = {}
+    parts: Parts = {}                                   # of some of these senders
 
 
 ACK = Kind(5, "ack", Ack, about="finished")             # what I have finished
@@ -108,13 +107,10 @@ class Mcast(Multicast):
 
     def _note_budget(self, member: int, seqno: Seqno, credit: int, parts: int) -> None:
         """Note the credit that came with an ack, unless a later ack came before it."""
-        known, budget = self.acks.get(member), self.budgets.get(member)
-        if known is not None and precedes(seqno, known):
-            return
-        if budget is not None and seqno == known:
-            parts = max(parts, budget[1])
-        if budget != (credit, parts):
-            self.budgets[member] = credit, parts
+        budget = self.budgets.get(member)
+        latest = latest_parts(seqno, parts, self.acks.get(member), budget[1] if budget else 0)
+        if latest is not None and budget != (credit, latest):
+            self.budgets[member] = credit, latest
             self._fit_budgets()
 
     def _on_refusal(self, member: int) -> None:

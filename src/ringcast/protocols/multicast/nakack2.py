@@ -213,7 +213,7 @@ class Nakack2(Multicast):
         stream = self.own if window is None else window.stream
         before = stream.unacked_bytes
         if stream.is_incomplete:
-            self._arm(now)              # its sender may have no room for the rest: see Stream.scan
+            self._arm(now)              # it may have to be given up: see Stream.scan
         keeps = window is None or self.keeps_delivered(stream.sender.incarnation)
         if not (stream.keep() if keeps else stream.free()):
             return
@@ -221,7 +221,7 @@ class Nakack2(Multicast):
             follow_low(stream, window.gone)             # STABILITY may have come before
             return                                      # nobody waits for it
         self.unreported_bytes += stream.unacked_bytes - before
-        urgent = (stream.is_report_due(self.credits.limit)
+        urgent = (stream.is_report_due(self.send_window.credit)
                   or self.unreported_bytes >= self.config.stable_bytes)
         self.stability.finished(urgent, now)
 

@@ -33,6 +33,7 @@ from ringcast.address import EVERYONE, Address
 from ringcast.config import MAX_MEMBERS, Config, nanoseconds
 from ringcast.kinds import Kind, takes
 from ringcast.protocols.latest import Latest
+from ringcast.protocols.multicast.credits import Parts, latest_parts
 from ringcast.protocols.multicast.nakack2 import Nakack2
 from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, later, precedes
@@ -45,8 +46,6 @@ CONCLUSIONS = 4                         # at most so many while each member vote
 
 # {sender: (finished by all, received)}
 Digest = Annotated[dict[int, tuple[Seqno, Seqno]], Meta(max_length=MAX_MEMBERS)]
-# {sender: bytes of its large message that is not whole} (Stream.parts)
-Parts = Annotated[dict[int, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_MEMBERS)]
 
 
 class Vote(msgspec.Struct, array_like=True):
@@ -397,17 +396,15 @@ class Stable(Layer):
         """Note what is stable, and let NAKACK2 purge it. A report that came late says
         nothing of our credit."""
         local = self.local.incarnation
-        grant, parts, known = report.grant, report.parts.get(local, 0), self.known.get(local)
-        seqno, _ = report.digest.get(local, (known, 0))
-        if known is not None and seqno is not None and precedes(seqno, known):
-            grant = 0
-        elif seqno == known:
-            parts = max(parts, self.nakack.credits.parts)
+        known, parts = self.known.get(local), report.parts.get(local, 0)
+        seqno, _ = report.digest.get(local, (known or 0, 0))
+        latest = latest_parts(seqno, parts, known, self.nakack.credits.parts)
+        grant = 0 if latest is None else report.grant
         for sender, (seqno, _) in report.digest.items():
             if sender in self.members:
                 self.known[sender] = later(self.known.get(sender, seqno), seqno)
         self.awaited = report.slowest
-        self.nakack.stable(report.digest, grant, parts, now)
+        self.nakack.stable(report.digest, grant, latest or 0, now)
         self._arm(now)
 
     # ---------------------------------------------------------------------------------------- views
