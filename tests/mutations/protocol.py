@@ -388,9 +388,9 @@ MUTATIONS = [
              test=FLUSH + "test_a_view_brings_a_lost_tail_to_light[mcast-udp]"),
     # ----------------------------------------------------------------------------------------- acks
     Mutation("ack before the application has finished", "Mcast._report",
-             "incarnation, stream.finished", "incarnation, stream.ring.hd"),
+             "incarnation, window.stream.finished", "incarnation, window.stream.ring.hd"),
     Mutation("ack what was received", "Mcast._report",
-             "incarnation, stream.finished", "incarnation, stream.ring.hr"),
+             "incarnation, window.stream.finished", "incarnation, window.stream.ring.hr"),
     Mutation("an ack tells one sender only", "Mcast._acknowledge",
              "self._report(window, now) for window in due)",
              "self._report(window, now) for window in due[:1])",
@@ -672,6 +672,23 @@ MUTATIONS = [
     Mutation("one that begins uses all that it was granted", "Credits.fit_window",
              "self.smallest if self.is_acked else self.first_part(self.smallest)", "self.smallest",
              test="tests/sim/test_member.py::test_all_may_begin_to_send_at_one_moment"),
+    Mutation("one that has heard of no credit uses a whole window", "Credits.first_part",
+             "min(credit, FIRST_CREDIT)", "credit",
+             test="tests/protocols/multicast/test_credits.py::"
+             + "test_a_first_message_is_not_larger_than_small_buffers"),
+    Mutation("only a whole message counts as acknowledged", "Credits.use",
+             "self.is_acked |= parts > 0", "pass",
+             test="tests/protocols/multicast/test_credits.py::"
+             + "test_a_part_that_all_have_lets_more_follow_than_a_first_window"),
+    Mutation("a receiver of a first window waits for a quarter of a whole one",
+             "Nakack2.report_finished", "self.credits.used(window, self.credits.smallest)",
+             "self.credits.smallest",
+             test="tests/protocols/multicast/test_credits.py::"
+             + "test_a_first_window_is_acknowledged_when_a_quarter_of_it_is_here"),
+    Mutation("a receiver takes every window for a first one", "ReceiveWindow.note_report",
+             "stream.finished == stream.offset and stream.parts == 0", "True",
+             test="tests/protocols/multicast/test_credits.py::"
+             + "test_who_was_acknowledged_hears_of_a_quarter_of_its_window"),
     Mutation("a window is larger than its own socket buffer", "Credits.fit_window",
              "layer.budget.sending", "self.smallest",
              test="tests/protocols/multicast/test_mcast.py::"
@@ -680,9 +697,8 @@ MUTATIONS = [
              "context.most_unacked", "context.config.max_bytes",
              test="tests/protocols/multicast/test_mcast.py::"
              + "test_a_member_has_no_more_on_its_way_than_its_own_socket_buffer_holds"),
-    Mutation("the first ack is due when all of the credit is used", "Mcast.report_finished",
-             "self.credits.first_part(self.granted) if window.is_new else self.granted",
-             "self.granted",
+    Mutation("the first ack is due when all of the credit is used", "Credits.used",
+             "self.first_part(credit) if window.is_new else credit", "credit",
              test="tests/sim/test_member.py::test_in_a_large_group_the_first_ack_waits_only_if_"
              + "the_first_window_is_not_full"),
     Mutation("who was acknowledged goes on with a small window", "Credits.acknowledged",

@@ -278,8 +278,9 @@ SCATTERED = [[(seqno, seqno) for seqno in range(start, 8193, 4)] for start in (1
 @pytest.mark.parametrize("stack", STACKS[:3])
 def test_of_a_flood_of_requests_only_so_many_ranges_are_looked_at_in_a_turn(stack):
     group = group_of(stack, capacity=8192)
+    group["A"].multicast.credits.acknowledged()     # then all of them have room
     unheard(group, "A", "C")
-    group["A"].send(*numbered(1, 8192))
+    assert group["A"].send(*numbered(1, 8192)) == 8192
     group.run(1)
     before = repeated(group)
     flood(group, "C", multicast.XMIT_REQ, [multicast.XmitReq(ranges) for ranges in SCATTERED])
@@ -293,8 +294,9 @@ def test_of_a_flood_of_requests_only_so_many_ranges_are_looked_at_in_a_turn(stac
 
 def test_of_a_flood_of_fetches_only_so_many_ranges_are_looked_at_in_a_turn():
     group = group_of(capacity=8192)
+    group["A"].multicast.credits.acknowledged()     # then all of them have room
     unheard(group, "A", "C")
-    group["A"].send(*numbered(1, 8192))
+    assert group["A"].send(*numbered(1, 8192)) == 8192
     group.run(1)
     counters, origin = group["A"].multicast.counters, group["A"].incarnation
     flood(group, "C", fetching.FETCH, [fetching.Fetch(origin, ranges) for ranges in SCATTERED])

@@ -4,11 +4,15 @@ large message may be larger, and is acknowledged when it is whole."""
 import pytest
 
 from ringcast._core.wire import MAX_PAYLOAD
+from ringcast.protocols.budget import FIRST_CREDIT
 from ringcast.protocols.multicast import mcast, stable
 from ringcast.sim.cluster import Cluster
 
 CREDIT, SIZE = 20_000, 200_000
 UDP = ["mcast-udp", "nakack2-udp"]
+# Then receivers report because of bytes that came, and hardly ever by time.
+BY_BYTES = {"mcast-udp": {"ack_threshold": 1 << 20, "xmit_interval": 200},
+            "nakack2-udp": {"stable_interval": 200, "stable_bytes": 1 << 30, "xmit_interval": 200}}
 
 
 def pair(stack="mcast-udp", **options):
@@ -66,6 +70,80 @@ def test_each_receiver_of_three_has_room_for_what_is_on_its_way(stack):
     group.run(500)
     group.settle()
     assert all(group[name].multicast.counters.xmit_rsps_sent == 0 for name in "ABC")
+
+
+@pytest.mark.parametrize("stack", UDP)
+def test_a_first_message_is_not_larger_than_small_buffers(stack):
+    group = Cluster("ABC", stack=stack, socket_bytes=2 * FIRST_CREDIT, **BY_BYTES[stack])
+    for name in "ABC":
+        group.start(name)
+    a = group["A"]
+    while not a.views:
+        group.run(0.1)
+    assert a.multicast.credits.smallest > 2 * FIRST_CREDIT, "it has heard of a credit"
+    began = group.now
+    for name in "BC":
+        group[name].pause(5_000_000)
+    a.offer(1, 1 << 20)
+    for _ in range(25):
+        group.run(1)
+        if a.multicast.unacked() == 0:
+            break
+    assert a.multicast.unacked() == 0, "it stalls"
+    assert group.now > began + 1_000_000, "nothing was sent"
+    assert [member.transport.num_overflows for member in group.living()] == [0] * 3
+    group.settle()
+
+
+@pytest.mark.parametrize("stack", UDP)
+def test_a_part_that_all_have_lets_more_follow_than_a_first_window(stack):
+    group = Cluster("ABCDEFGH", stack=stack)
+    for name in "ABCDEFGH":
+        group.start(name)
+    group.run(500)
+    a = group["A"]
+    a.offer(1, 1 << 20)
+    group.run(8)
+    assert a.multicast.credits.is_acked
+    group.run(20)
+    assert a.multicast.unacked() == 0, "it stalls"
+    group.settle()
+
+
+@pytest.mark.parametrize("stack", UDP)
+def test_a_first_window_is_acknowledged_when_a_quarter_of_it_is_here(stack):
+    group = Cluster("ABCDE", stack=stack, **BY_BYTES[stack])
+    for name in "ABCDE":
+        group.start(name)
+    group.run(1000)
+    a = group["A"]
+    a.offer(2 * FIRST_CREDIT // 1000, 1000)
+    group.run(5)
+    assert a.multicast.credits.is_acked and not a.producer.multicasts.backlog
+    group.settle()
+
+
+@pytest.mark.parametrize("stack", UDP)
+def test_who_was_acknowledged_hears_of_a_quarter_of_its_window(stack):
+    group = Cluster("AB", stack=stack, **BY_BYTES[stack])
+    group.start("A").start("B").run(500)
+    a, b = group["A"], group["B"]
+    if a.views[-1].coordinator == b.address:
+        a, b = b, a
+    layer = b.multicast
+    a.send(b"first")
+    group.run(1000)
+
+    def reports():
+        counters = layer.counters if stack == "mcast-udp" else layer.stability.counters
+        return counters.acks_sent if stack == "mcast-udp" else counters.votes_sent
+
+    before, quarter = reports(), a.config.max_bytes // 4
+    for count, least, most in [(quarter // 2000, 0, 1), (quarter // 1500, 1, 2)]:
+        assert a.send(*[bytes(1000)] * count) == count
+        group.run(5)
+        assert least <= reports() - before <= most
+    group.settle()
 
 
 def test_a_late_ack_says_nothing_of_a_large_message():

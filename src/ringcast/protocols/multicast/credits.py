@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from ringcast.config import MAX_MEMBERS
-from ringcast.protocols.budget import set_window_limit
+from ringcast.protocols.budget import FIRST_CREDIT, set_window_limit
 from ringcast.protocols.seqnos import Seqno, precedes
 
 if TYPE_CHECKING:
     from ringcast.protocols.multicast.base import Multicast
+    from ringcast.protocols.multicast.windows import ReceiveWindow
 
 
 # {sender: bytes of its large message that is not whole} (Stream.parts)
@@ -63,6 +64,7 @@ class Credits:
         `parts` that all have; its datagrams too, so that a window always has several of
         them."""
         self.smallest, self.parts = min(self.layer.config.max_bytes, smallest), parts
+        self.is_acked |= parts > 0
         self.fit_window()
 
     def fit_window(self) -> None:
@@ -77,8 +79,15 @@ class Credits:
         layer.stack.effects.writable |= window.ring.max_bytes > before
 
     def first_part(self, credit: int) -> int:
-        """Return the part of a credit that a sender uses before it is acknowledged."""
-        return credit // max(1, len(self.layer.members) - 1)
+        """Return the part of a credit that a sender uses before it is acknowledged. It
+        may have heard of none."""
+        return min(credit, FIRST_CREDIT) // max(1, len(self.layer.members) - 1)
+
+    def used(self, window: "ReceiveWindow", credit: int) -> int:
+        """Return the part of its credit that a sender uses. We may have acknowledged
+        nothing of it, and its own socket buffer may be as small as ours."""
+        return min(self.first_part(credit) if window.is_new else credit,
+                   self.layer.budget.sending)
 
     def acknowledged(self) -> None:
         """Something of ours was acknowledged by all."""

@@ -267,11 +267,9 @@ class Mcast(Multicast):
     def _report(self, window: ReceiveWindow, now: Instant) -> tuple[int, Seqno]:
         """Return what the application has finished of whose messages; it counts as
         reported now."""
-        stream = window.stream
         window.report_due, window.reported = False, now
-        window.is_new &= stream.finished == window.offset
-        stream.reported()
-        return stream.sender.incarnation, stream.finished
+        window.note_report()
+        return window.stream.sender.incarnation, window.stream.finished
 
     def _send_ack(self, finished: dict[int, Seqno], dest: int, now: Instant) -> None:
         if self.observing is not None:
@@ -295,8 +293,7 @@ class Mcast(Multicast):
                 self.purge()
                 self._arm(now)
         elif self._count_finished(window.stream):
-            limit = self.credits.first_part(self.granted) if window.is_new else self.granted
-            if window.stream.is_report_due(limit):
+            if window.stream.is_report_due(self.credits.used(window, self.granted)):
                 self._tell_each([window], now)
             self._arm(now)
 

@@ -221,7 +221,9 @@ class Nakack2(Multicast):
             follow_low(stream, window.gone)             # STABILITY may have come before
             return                                      # nobody waits for it
         self.unreported_bytes += stream.unacked_bytes - before
-        urgent = (stream.is_report_due(self.send_window.credit)
+        credit = self.send_window.credit if window is None else (
+            self.credits.used(window, self.credits.smallest))
+        urgent = (stream.is_report_due(credit)
                   or self.unreported_bytes >= self.config.stable_bytes)
         self.stability.finished(urgent, now)
 
@@ -236,8 +238,9 @@ class Nakack2(Multicast):
         nobody need wait for us); and how much is here of large messages that are not
         whole. It counts as reported now."""
         self.unreported_bytes = 0
-        for stream in (self.own, *(window.stream for window in self.windows.values())):
-            stream.reported()
+        self.own.reported()
+        for window in self.windows.values():
+            window.note_report()
         sent = self.send_window.sent
         digest = {self.local.incarnation: (self.own.finished, sent)}
         if self.receiving and self.observing is None:

@@ -20,7 +20,7 @@ class ReceiveWindow(Incoming):
     """The stream of one member to everybody."""
 
     report_due: bool = True     # the sender may not know what is finished: report it (again)
-    is_new: bool = True         # nothing that came in it was reported as finished
+    is_new: bool = True         # nothing that came in it was reported
     reported: Instant = 0       # when it was reported last
     # Of an observer (observing.py): LOW as its sender told it last; up to where all is
     # gone, as we believe; since how many scans nothing has come in order; and what had
@@ -37,6 +37,12 @@ class ReceiveWindow(Incoming):
     def offset(self) -> Seqno:
         """Return where the stream begins for us."""
         return self.stream.offset
+
+    def note_report(self) -> None:
+        """All is reported."""
+        stream = self.stream
+        self.is_new &= stream.finished == stream.offset and stream.parts == 0
+        stream.reported()
 
 
 @dataclass(slots=True)
