@@ -92,6 +92,7 @@ def test_a_run_counts_the_members_that_die_at_a_step():
     (Settings(options={"capacty": 3}), "capacity"),
     (Settings(stack="nakack2-udp", switches=1), "always retransmits"),
     (Settings(outages=1), "leave out outages"),
+    (Settings(socket_buffer=65_000), "room for one datagram"),
 ])
 def test_what_cannot_be_simulated_is_a_mistake_of_the_caller(settings, says):
     with pytest.raises(ConfigError, match=says):

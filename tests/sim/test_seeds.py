@@ -28,6 +28,9 @@ KINDS = {
     "large": ({"large": 3, "messages": 100, "members": 3}, STACKS, 4),
     "between": ({"large": 10, "between": 50, "messages": 100, "crashes": 1,
                  "options": {"max_bytes": 20_000}}, STACKS, 4),
+    # More is sent than small socket buffers allow to be on its way.
+    "credit": ({"large": 8, "socket_buffer": 70_000, "messages": 100, "members": 4, "crashes": 2,
+                "durable": 2, "options": {"capacity": 4096, "max_bytes": 4_000_000}}, STACKS, 4),
     # NAKACK2 without retransmission; it is switched on and off.
     "torn": ({"breaks": 50, "switches": 4, "messages": 300, "unicast": 0,
               "options": {"xmit_interval": 0}}, ["nakack2-tcp"], 8),
@@ -49,7 +52,7 @@ QUICK = {("drawn", stack, 0) for stack in STACKS} | {("torn", "nakack2-tcp", 0),
 EVERYTHING = [
     "num_lost", "num_cut", "num_duplicated", "num_reordered", "num_damaged", "num_clogged",
     "num_overflows", "num_unsent", "num_congested", "num_blockings", "num_waits", "num_between",
-    "num_ahead",
+    "num_ahead", "num_held",
     "num_broken", "num_overtaken", "num_control_broken",
     "num_views", "num_left", "num_suspected", "num_probes", "num_deaths", "num_refusals",
     "fetches_sent", "held_received", "num_duplicates", "num_out_of_window", "num_unknown_sender",

@@ -103,8 +103,9 @@ class Member:
         self.warnings: list[str] = []
         self.alive = True
         self.fault: str | None = None   # why it stopped, if it did so by itself
-        # Turns after which it had got messages of its own that were not framed.
-        self.num_ahead = 0
+        # Turns after which it had got messages of its own that were not framed; turns
+        # after which some of its messages had no room on their way.
+        self.num_ahead = self.num_held = 0
 
     @property
     def now(self) -> Instant:
@@ -260,7 +261,9 @@ class Member:
     def _end_turn(self, now: Instant) -> None:
         self.producer.log_layers()
         self._perform(self.endpoint.take(now), now)
-        self.num_ahead += precedes(self.multicast.send_window.sent, self.multicast.own.finished)
+        window = self.multicast.send_window
+        self.num_ahead += precedes(window.sent, self.multicast.own.finished)
+        self.num_held += window.is_held
         if self.endpoint.has_left and self.alive:
             self.crash()
         self.cluster.checkers.after_turn(self)

@@ -107,7 +107,7 @@ def draw(seed: int, settings: Settings) -> Plan:
         trusted=settings.trusted,
         threads=pick(settings.threads, rng.choice([0, 0, 0, 1, 2])),
         between=settings.between or 0,
-        socket_bytes=rng.choice([16 << 20, 1 << 20, 200_000]),
+        socket_bytes=pick(settings.socket_buffer, rng.choice([16 << 20, 1 << 20, 200_000])),
         turn_time=rng.choice([0, 10_000, 50_000]),
         actions=sorted((action for action in actions if action.at < duration),
                        key=lambda action: action.at),

@@ -7,6 +7,8 @@ from ringcast.sim.runs.faults import split
 from ringcast.sim.runs.plan import Action
 from ringcast.sim.runs.settings import Settings, pick
 
+MOST_WINDOWS = 500          # of bytes, that are drawn for all members together
+
 
 def multicast_load(rng: Random, names: str, settings: Settings, options: dict[str, Any],
                    duration: int) -> list[Action]:
@@ -14,6 +16,8 @@ def multicast_load(rng: Random, names: str, settings: Settings, options: dict[st
     some bursts are longer than a window."""
     total = pick(settings.messages, rng.choice([50, 300, 1000, 3000]))
     size = pick(settings.size, rng.choice([0, 20, 200, 1000, 8000]))
+    if settings.messages is None:
+        total = min(total, MOST_WINDOWS * int(options["max_bytes"]) // max(1, size))
     longest = min(total, max(3, min(2 * int(options["capacity"]), total // 10)))
     senders = [name for name in names if rng.random() < 0.7] or [names[0]]
     actions = []

@@ -40,6 +40,7 @@ CHOICES: dict[str, tuple[float, Sequence[Any]]] = {
     "loss": (0.2, [0, 0.1, 0.25]),
     "threads": (0.2, [0, 2]),
     "mtu": (0.2, [0, 1500]),
+    "socket_buffer": (0.3, [70_000, 200_000, 400_000]),
     "messages": (0.4, [20, 60, 150, 300]),
     "size": (0.2, [1, 200, 2000]),
     "sealed": (0.2, [True]),
@@ -48,7 +49,8 @@ CHOICES: dict[str, tuple[float, Sequence[Any]]] = {
 # The same for options of the stack. They are text, as in a command.
 OPTIONS: dict[str, tuple[float, Sequence[str]]] = {
     "partition": (0.15, ["primary"]),
-    "capacity": (0.15, ["16", "64"]),
+    "capacity": (0.25, ["16", "64", "4096"]),
+    "max_bytes": (0.25, ["50000", "4000000"]),
     "absence": (0.15, ["2", "20"]),
 }
 

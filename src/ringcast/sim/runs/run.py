@@ -504,6 +504,7 @@ class Run:
             counted = {
                 "num_blockings": member.producer.num_blockings,
                 "num_waits": member.producer.num_waits, "num_ahead": member.num_ahead,
+                "num_held": member.num_held,
                 "num_between": member.producer.multicasts.num_between,
                 "num_overflows": member.transport.num_overflows,
                 "num_unsent": member.transport.num_unsent, "num_views": len(member.views),

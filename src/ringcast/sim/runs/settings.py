@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from ringcast.config import NETWORKED, check_stack, configure
+from ringcast.config import MAX_DATAGRAM, NETWORKED, check_stack, configure
 from ringcast.errors import ConfigError
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -83,6 +83,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     send_buffer: Annotated[int | None, Help("Bytes that may wait for a member's way out, on a "
                                             "stack over UDP. What finds no room is dropped. "
                                             "0: no limit.")] = None
+    socket_buffer: Annotated[int | None, Help("Bytes that have arrived at a member and were not "
+                                              "read yet. What finds no room is lost on a stack "
+                                              "over UDP. Senders are granted the half.")] = None
     steady: Annotated[float | None, Help("Measure: each sender has so many messages to send in a "
                                          "simulated second, 0: as many as find room. No fault is "
                                          "drawn.", "a drawn load")] = None
@@ -131,6 +134,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError("trace is no option of simulated members; give --trace DIR")
         if self.mtu and not 1100 <= self.mtu <= 65_535:
             raise ConfigError(f"mtu is 0, or bytes of a frame from 1100 to 65535, not {self.mtu}")
+        if self.socket_buffer is not None and self.socket_buffer < MAX_DATAGRAM:
+            raise ConfigError(f"socket_buffer has room for one datagram, {MAX_DATAGRAM} bytes or "
+                              f"more, not {self.socket_buffer}")
         self._check_stack()
         self._check_steady()
 

@@ -56,7 +56,8 @@ def steady_plan(seed: int, settings: Settings) -> Plan:
         network=network | {"bandwidth": bandwidth, "delay": (delay, delay),
                            "send_buffer": settings.send_buffer or 0},
         starts={name: Start(0, 0, (0, 1000), True, 0) for name in names}, duration=duration,
-        threads=settings.threads or 0, socket_bytes=16 << 20, turn_time=TURN,
+        threads=settings.threads or 0, socket_bytes=pick(settings.socket_buffer, 16 << 20),
+        turn_time=TURN,
         actions=sorted(actions, key=lambda action: action.at), comebacks=dict.fromkeys(names, True),
         load=(begin, end))
 
