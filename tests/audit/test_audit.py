@@ -12,6 +12,7 @@ from pyarrow import parquet
 from ringcast.audit import aggregates, files as audit_files, groups as audit_groups, verdict
 from ringcast.audit.rows import Rows
 from ringcast.audit.synchrony import Paths
+from ringcast.flags import FRAGMENT
 from ringcast.trace import PART, VERSION, part_name
 from ringcast.trace.schema import SCHEMA
 
@@ -176,6 +177,14 @@ def crashed_and_one_has_less(group):
     crash(group, "B")
 
 
+def crashed_in_the_middle_of_a_large_message(group):
+    """A was given that message already: 156 to 160, of which it sent the begin."""
+    crash(group, "BD")
+    group.add("A", 381, "deliver", sender="A", first=151, last=155)
+    group.add("A", 382, "send", sender="A", first=156, last=157)["flags"] = FRAGMENT | PART
+    group.add("A", 383, "deliver", sender="A", first=160, last=160)
+
+
 def lost_tail_of_a_crash(group):
     """B crashed, and its trace lacks its last second: A knows more of it."""
     del group.rows["B"][group.find("B", "deliver", 150):]
@@ -197,12 +206,18 @@ def without_reliability(group):
 
 
 HEALTHY = (fragments, out_of_band, not_looped_back, crashed_and_all_have_the_same,
-           lost_tail_of_a_crash, to_one_member, without_reliability)
+           crashed_in_the_middle_of_a_large_message, lost_tail_of_a_crash, to_one_member,
+           without_reliability)
 
 
 def fragments_with_a_gap(group):
     fragments(group)
     group.row("B", "deliver", first=44).update(first=45, count=5)
+
+
+def crashed_without_one_of_its_own(group):
+    crashed_in_the_middle_of_a_large_message(group)
+    group.row("A", "deliver", 155).update(last=153, count=3)
 
 
 def out_of_band_lost(group):
@@ -218,6 +233,7 @@ def out_of_band_twice(group):
 
 VIOLATIONS |= {
     crashed_and_one_has_less: ({"synchrony"}, 151, "D"),
+    crashed_without_one_of_its_own: ({"gap"}, 154, "A"),
     fragments_with_a_gap: ({"gap"}, 44, "B"),
     out_of_band_lost: ({"gap"}, 45, "B"),
     out_of_band_twice: ({"duplicate"}, 46, "B"),
@@ -273,7 +289,7 @@ def test_a_trace_with_holes_is_incomplete_and_proves_nothing_broken(result, plan
 
 def test_a_member_that_did_not_close_its_trace_is_named(result):
     (sentence,) = result[0].remarks()
-    assert sentence.startswith("3 members did not close")
+    assert sentence.startswith("5 members did not close")
     assert Group("lost_tail_of_a_crash").address("B") in sentence
 
 

@@ -294,11 +294,12 @@ class _Judge:
                   told) as second:
             return [self._violation(kind, member, stream, position, wall, view_id)
                     for first, member, stream, position, wall, view_id in second.found()
-                    if (kind := self._kind(first, stream, position)) is not None]
+                    if (kind := self._kind(first, member, stream, position)) is not None]
 
-    def _kind(self, kind: str, stream: Stream, position: int) -> str | None:
+    def _kind(self, kind: str, member: str, stream: Stream, position: int) -> str | None:
         """Return the kind of a violation that the rows show, given how complete the
-        sender's trace is; None if it is none."""
+        sender's trace is; None if it is none. A member is given its own messages also
+        before they are sent: of a large one nobody knows yet where it begins."""
         if kind == "purge":
             return "own"
         if kind == "forged":
@@ -306,7 +307,9 @@ class _Judge:
         if kind == "unproven" and self._is_told(stream):
             sent = self.groups.sent.get(stream)
             is_past = sent is not None and position < sent.last
-            return "send" if is_past or self.groups.members[stream.sender].is_closed else kind
+            if is_past or self.groups.members[stream.sender].is_closed:
+                return "send"
+            return None if member == stream.sender else kind
         return kind
 
     def _is_told(self, stream: Stream) -> bool:
