@@ -689,6 +689,13 @@ MUTATIONS = [
              "stream.finished == stream.offset and stream.parts == 0", "True",
              test="tests/protocols/multicast/test_credits.py::"
              + "test_who_was_acknowledged_hears_of_a_quarter_of_its_window"),
+    Mutation("what is kept counts as on its way", "set_window_limit", " + window.kept", "",
+             test="tests/sim/test_durable.py::"
+             + "test_senders_use_a_whole_window_while_somebody_is_absent"),
+    Mutation("what got through lets nothing more be repeated before it is acknowledged",
+             "Pace.note_first", "self.came += (first", "self.came += 0 * (first",
+             test="tests/sim/test_durable.py::"
+             + "test_senders_use_a_whole_window_while_somebody_is_absent[mcast-udp]"),
     Mutation("a window is larger than its own socket buffer", "Credits.fit_window",
              "layer.budget.sending", "self.smallest",
              test="tests/protocols/multicast/test_mcast.py::"
@@ -701,8 +708,8 @@ MUTATIONS = [
              "self.first_part(credit) if window.is_new else credit", "credit",
              test="tests/sim/test_member.py::test_in_a_large_group_the_first_ack_waits_only_if_"
              + "the_first_window_is_not_full"),
-    Mutation("who was acknowledged goes on with a small window", "Credits.acknowledged",
-             "self.fit_window()", "pass",
+    Mutation("who was acknowledged goes on with a small window", "Multicast.free_sent",
+             "self.credits.fit_window()", "pass",
              test="tests/sim/test_member.py::"
              + "test_one_that_was_acknowledged_may_use_all_that_it_was_granted"),
     # --------------------------------------------------------------- messages that wait for company

@@ -278,7 +278,8 @@ SCATTERED = [[(seqno, seqno) for seqno in range(start, 8193, 4)] for start in (1
 @pytest.mark.parametrize("stack", STACKS[:3])
 def test_of_a_flood_of_requests_only_so_many_ranges_are_looked_at_in_a_turn(stack):
     group = group_of(stack, capacity=8192)
-    group["A"].multicast.credits.acknowledged()     # then all of them have room
+    group["A"].multicast.credits.is_acked = True    # it begins with a whole window
+    group["A"].multicast.credits.fit_window()
     unheard(group, "A", "C")
     assert group["A"].send(*numbered(1, 8192)) == 8192
     group.run(1)
@@ -294,7 +295,8 @@ def test_of_a_flood_of_requests_only_so_many_ranges_are_looked_at_in_a_turn(stac
 
 def test_of_a_flood_of_fetches_only_so_many_ranges_are_looked_at_in_a_turn():
     group = group_of(capacity=8192)
-    group["A"].multicast.credits.acknowledged()     # then all of them have room
+    group["A"].multicast.credits.is_acked = True    # it begins with a whole window
+    group["A"].multicast.credits.fit_window()
     unheard(group, "A", "C")
     assert group["A"].send(*numbered(1, 8192)) == 8192
     group.run(1)

@@ -69,6 +69,24 @@ class Play:
 
 
 @pytest.mark.parametrize("stack", STACKS)
+def test_senders_use_a_whole_window_while_somebody_is_absent(stack):
+    play = Play(stack, socket_bytes=200_000, max_bytes=4 << 20)
+    play.die("D")
+    a, window = play["A"], play["A"].multicast.send_window
+    for has_room in (True, False):
+        a.offer(3000, 1000)
+        play.run(500)
+        assert (not a.producer.multicasts.backlog) == has_room
+        assert window.ring.nbytes <= a.config.max_bytes
+    assert len(play["B"].consumer.got[a.address]) == (window.ring.hr - window.ring.low)
+    play.come_back()
+    play.run(1000)
+    assert play.got(a, play["D"]) == 6000
+    assert window.ring.max_bytes == window.credit < 200_000
+    play.end()
+
+
+@pytest.mark.parametrize("stack", STACKS)
 def test_who_is_there_gets_a_large_message_that_is_kept_for_one_that_is_absent(stack):
     """It is larger than the credit, and what others have acknowledged is on its way to
     nobody."""

@@ -78,6 +78,8 @@ cdef class SendWindow:
     cdef public Py_ssize_t credit           # bytes that may be on their way (credits.py)
     cdef public Py_ssize_t arrived          # bytes that have come to all and are not acknowledged
     cdef public uint64_t acked              # up to where all have acknowledged, freed or not
+    cdef uint64_t counted, counted_low      # up to where, and from where on, ...
+    cdef int64_t counted_bytes              # ... so many bytes were counted (kept)
     cdef readonly bint is_held              # messages wait until more is acknowledged
     cdef bint closed
     cdef bint spares                        # room for a large message that found none
@@ -92,7 +94,8 @@ cdef class SendWindow:
         self.marks = Marks(window)
         self.stamps = Stamps()
         self.sent = self.stamped = self.acked = window.c_hr()
-        self.waiting = self.arrived = 0
+        self.counted = self.counted_low = self.acked
+        self.waiting = self.arrived = self.counted_bytes = 0
         self.credit = window.max_bytes
         self.closed = self.spares = self.is_held = False
         self.aim(bundle)
@@ -318,19 +321,31 @@ cdef class SendWindow:
         rule is never too much."""
         cdef Words at = self.ring.words()
         cdef uint64_t most = load_relaxed(at.max_bytes), held = load_relaxed(at.nbytes)
-        cdef uint64_t seqno = load_relaxed(at.low)
-        cdef int64_t waiting, flying
-        cdef PyObject *payload
+        cdef int64_t waiting
         if most == 0 or held <= most:
             return UNBOUNDED
         waiting = <int64_t>(load_relaxed(at.hr) - self.next_to_frame() + 1)
-        flying = <int64_t>held - (self.waiting - waiting * LENGTH) - self.arrived
-        while <int64_t>(self.acked - seqno) > 0:
-            seqno += 1
-            payload = self.ring.peek(seqno)
+        return self.credit - (<int64_t>held - (self.waiting - waiting * LENGTH) - self.arrived
+                              - self.c_kept())
+
+    @property
+    def kept(self):
+        """Bytes of messages that all have acknowledged, and that are not freed."""
+        with cython.critical_section(self.ring):
+            return self.c_kept()
+
+    cdef int64_t c_kept(self) noexcept:
+        cdef uint64_t low = self.ring.c_low()
+        cdef PyObject *payload
+        if low != self.counted_low or <int64_t>(self.acked - self.counted) < 0:
+            self.counted = self.counted_low = low
+            self.counted_bytes = 0
+        while <int64_t>(self.acked - self.counted) > 0:
+            self.counted += 1
+            payload = self.ring.peek(self.counted)
             if payload != NULL:
-                flying -= bytes_size(payload)
-        return self.credit - flying
+                self.counted_bytes += bytes_size(payload)
+        return self.counted_bytes
 
     def skip(self):
         """Count what waits as sent: nobody needs it over the network."""

@@ -35,6 +35,7 @@ from ringcast.protocols.seqnos import (
     count,
     in_two,
     is_seqno,
+    later,
     precedes,
     united,
     without,
@@ -377,11 +378,13 @@ class Pace:
     window in each interval. Within a sixth of an interval nothing is repeated twice to
     the same members: nobody asks again so soon."""
 
-    __slots__ = ("budget", "low", "most", "noted", "repeated", "since")
+    __slots__ = ("budget", "came", "low", "most", "noted", "reached", "repeated", "since")
 
     def __init__(self, most: int = 0) -> None:
         self.most = most                        # bytes in the bucket at most; 0: as in the window
         self.budget = 0                         # bytes in the bucket
+        self.came = 0                           # messages that got through, as requests show
+        self.reached: dict[int, Seqno] = {}     # what each member asked for first, at last
         self.low: Seqno | None = None           # LOW when it was filled last; None: fill it whole
         self.since: Instant = 0                 # when the interval began
         self.noted: Instant = 0                 # since when it is noted what is repeated
@@ -407,6 +410,14 @@ class Pace:
             self.repeated = repeated
         return datagrams, messages
 
+    def note_first(self, member: int, first: Seqno) -> None:
+        """Note that a member misses nothing before `first`: what it asked for before
+        that got through. It may acknowledge that much later, when it is back after it
+        was absent."""
+        before = self.reached.get(member, first)
+        self.came += (first - before) % MODULUS if precedes(before, first) else 0
+        self.reached[member] = later(before, first)
+
     def _fill(self, window: "Repeatable", interval: int, now: Instant) -> None:
         """Add to the bucket what was acknowledged, and a share for each interval that
         has passed."""
@@ -416,8 +427,8 @@ class Pace:
             self.budget = most
         else:
             mean = ring.nbytes // max(1, (ring.hr - ring.low) % MODULUS)
-            self.budget += (ring.low - self.low) % MODULUS * max(1, mean)
-        self.low = ring.low
+            self.budget += ((ring.low - self.low) % MODULUS + self.came) * max(1, mean)
+        self.low, self.came = ring.low, 0
         if now - self.since >= interval:
             passed, self.since = (now - self.since) // interval, now
             share = max(window.bundle, most // SHARES)

@@ -307,6 +307,8 @@ class Multicast(Rules):
         if wanted is None:
             return False
         self.requests.add(member, wanted)
+        if wanted:
+            self.pace.note_first(member, wanted[0][0])
         ring = self.send_window.ring
         if member in self.observers and self.retransmits and ranges and not precedes(
                 ring.low, ranges[0][0]):
@@ -359,7 +361,8 @@ class Multicast(Rules):
             seqno = self.own.freeable(seqno)
         if window.stable(seqno):
             self.stack.effects.writable = True
-            self.credits.acknowledged()
+            self.credits.is_acked |= len(self.members) > 1
+        self.credits.fit_window()
 
     # ----------------------------------------------------------------------------------- delivering
 
@@ -546,7 +549,7 @@ class Multicast(Rules):
     def remembered(self) -> set[int]:
         """Return the incarnations of which this layer keeps anything that must go when
         they leave."""
-        return set(self.windows)
+        return self.windows.keys() | self.pace.reached.keys()
 
     def digest(self) -> Digest:
         """Return the highest seqno that the application has finished, for each sender

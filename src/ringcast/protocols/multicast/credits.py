@@ -88,9 +88,3 @@ class Credits:
         nothing of it, and its own socket buffer may be as small as ours."""
         return min(self.first_part(credit) if window.is_new else credit,
                    self.layer.budget.sending)
-
-    def acknowledged(self) -> None:
-        """Something of ours was acknowledged by all."""
-        if not self.is_acked and len(self.layer.members) > 1:
-            self.is_acked = True
-            self.fit_window()

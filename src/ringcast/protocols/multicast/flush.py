@@ -232,6 +232,7 @@ class Flush:
             self._depart(member, agreed)
             layer.forget(member)
             layer.requests.pop(member, None)
+            layer.pace.reached.pop(member, None)
         self._agree_on_departed(agreed, members.keys() - {local})
         self.cuts = {window.stream: cuts[window.stream] for window in windows.values()
                      if window.stream in cuts}
