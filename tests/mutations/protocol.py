@@ -689,6 +689,10 @@ MUTATIONS = [
              "stream.finished == stream.offset and stream.parts == 0", "True",
              test="tests/protocols/multicast/test_credits.py::"
              + "test_who_was_acknowledged_hears_of_a_quarter_of_its_window"),
+    Mutation("how much is here of a large message is said once", "Multicast._on_highest",
+             "window.stream.parts > 0", "False",
+             test="tests/protocols/multicast/test_credits.py::"
+             + "test_what_says_how_much_is_here_may_be_lost"),
     Mutation("what is kept counts as on its way", "set_window_limit", " + window.kept", "",
              test="tests/sim/test_durable.py::"
              + "test_senders_use_a_whole_window_while_somebody_is_absent"),

@@ -59,6 +59,26 @@ def test_a_message_of_many_credits_does_not_stall(stack, dest):
     assert window_of(group, dest).ring.max_bytes <= CREDIT
 
 
+@pytest.mark.parametrize("dest", [None, "B"])
+@pytest.mark.parametrize("stack", UDP)
+def test_what_says_how_much_is_here_may_be_lost(stack, dest):
+    group = pair(stack)
+    a, window = group["A"], window_of(group, dest)
+    group.network.discard = lambda source, target, datagram: target == "A"
+    if dest is None:
+        a.offer(1, SIZE)
+    else:
+        a.send_unicast(dest, 1, SIZE)
+    group.run(40)
+    assert window.is_held and window.ring.low != window.ring.hr, "nothing waits"
+    group.network.discard = None
+    began = group.now
+    while window.ring.low != window.ring.hr:
+        group.run(1)
+        assert group.now < began + 500_000_000, "it stalls"
+    group.settle()
+
+
 @pytest.mark.parametrize("stack", UDP)
 def test_each_receiver_of_three_has_room_for_what_is_on_its_way(stack):
     group = Cluster("ABCD", stack=stack, receive_budget=CREDIT, max_bundle_size=2000)

@@ -324,7 +324,8 @@ class Multicast(Rules):
     @takes(HIGHEST)
     def _on_highest(self, sender: int, highest: Highest, now: Instant) -> bool:
         """On reception of HIGHEST (decision 8): a lost tail becomes a gap. If we have
-        everything, report that again. What all have finished is not kept any more."""
+        everything, or a part of a large message, report that again. What all have
+        finished is not kept any more."""
         window, is_of_view = self.windows.get(sender), highest.view_id == self.view_id
         if not (is_seqno(highest.seqno) and is_seqno(highest.low)) or precedes(
                 highest.seqno, highest.low):
@@ -338,6 +339,7 @@ class Multicast(Rules):
             knows_all = is_of_view and (highest.low == highest.seqno
                                         or not self.may_lack_report(window, now))
             if not knows_all:
+                window.report_due |= window.stream.parts > 0
                 window.report_due |= not precedes(window.stream.finished, highest.seqno)
         return True
 
