@@ -10,8 +10,8 @@ that a machine that slept has not missed anything. While there are gaps and data
 can be lost, there are LOOKS scans in an xmit_interval; otherwise there is one.
 
 A sender repeats what is asked for, if it was sent and is not purged. Repeats are paced:
-they may take as many bytes as were acknowledged since, and a little in each interval,
-so that no request costs more than it should (decision 24).
+they may take as many bytes as got through since, as acks and requests show, and a
+little in each interval, so that no request costs more than it should (decision 24).
 """
 
 import math
@@ -374,9 +374,10 @@ class Repeatable(Protocol):
 
 class Pace:
     """How much a sender may repeat: a bucket of as many bytes as its window may hold.
-    What is acknowledged fills it, because that got through, and so does a part of the
-    window in each interval. Within a sixth of an interval nothing is repeated twice to
-    the same members: nobody asks again so soon."""
+    What is acknowledged fills it, because that got through; so does what a member does
+    not ask for any more, and a part of the window in each interval. Within a sixth of
+    an interval nothing is repeated twice to the same members: nobody asks again so
+    soon."""
 
     __slots__ = ("budget", "came", "low", "most", "noted", "reached", "repeated", "since")
 
