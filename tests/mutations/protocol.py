@@ -672,10 +672,10 @@ MUTATIONS = [
     Mutation("one that begins uses all that it was granted", "Credits.fit_window",
              "self.smallest if self.is_acked else self.first_part(self.smallest)", "self.smallest",
              test="tests/sim/test_member.py::test_all_may_begin_to_send_at_one_moment"),
-    Mutation("one that has heard of no credit uses a whole window", "Credits.first_part",
-             "min(credit, FIRST_CREDIT)", "credit",
+    Mutation("one that is alone waits until others have a part", "Credits.fit_window",
+             "len(layer.members) < 2", "False",
              test="tests/protocols/multicast/test_credits.py::"
-             + "test_a_first_message_is_not_larger_than_small_buffers"),
+             + "test_who_is_alone_waits_for_nobody"),
     Mutation("only a whole message counts as acknowledged", "Credits.use",
              "self.is_acked |= parts > 0", "pass",
              test="tests/protocols/multicast/test_credits.py::"

@@ -13,7 +13,6 @@ from ringcast.config import Config
 from ringcast.protocols import frag
 
 NO_LIMIT = 1 << 40      # bytes, more than any window has
-FIRST_CREDIT = 208 << 10        # bytes, until more is granted: what Linux grants by default
 SMALLEST_BUNDLE = 2048  # bytes; datagrams are not made smaller than that
 SHARES = 4              # datagrams that a window of bytes holds at least
 BATCH = 4               # datagrams that a busy sender frames in one turn ...

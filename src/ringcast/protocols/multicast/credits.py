@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from ringcast.config import MAX_MEMBERS
-from ringcast.protocols.budget import FIRST_CREDIT, set_window_limit
+from ringcast.protocols.budget import set_window_limit
 from ringcast.protocols.seqnos import Seqno, precedes
 
 if TYPE_CHECKING:
@@ -74,14 +74,15 @@ class Credits:
         layer = self.layer
         credit = self.smallest if self.is_acked else self.first_part(self.smallest)
         credit, window = min(max(1, credit), layer.budget.sending), layer.send_window
+        if len(layer.members) < 2:
+            credit = layer.config.max_bytes             # nobody would acknowledge a part
         before = window.ring.max_bytes
         set_window_limit(window, credit, layer.config, self.parts)
         layer.stack.effects.writable |= window.ring.max_bytes > before
 
     def first_part(self, credit: int) -> int:
-        """Return the part of a credit that a sender uses before it is acknowledged. It
-        may have heard of none."""
-        return min(credit, FIRST_CREDIT) // max(1, len(self.layer.members) - 1)
+        """Return the part of a credit that a sender uses before it is acknowledged."""
+        return credit // max(1, len(self.layer.members) - 1)
 
     def used(self, window: "ReceiveWindow", credit: int) -> int:
         """Return the part of its credit that a sender uses. We may have acknowledged

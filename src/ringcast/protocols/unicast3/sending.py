@@ -14,7 +14,7 @@ from ringcast._core.send_window import SendWindow
 from ringcast._core.seqno_table import SeqnoTable
 from ringcast.address import Address
 from ringcast.errors import NotMemberError
-from ringcast.protocols.budget import FIRST_CREDIT, set_window_limit
+from ringcast.protocols.budget import set_window_limit
 from ringcast.protocols.retransmission import Quota, clipped
 from ringcast.protocols.seqnos import MODULUS, Seqno, is_seqno, precedes
 from ringcast.protocols.unicast3 import control
@@ -25,6 +25,8 @@ from ringcast.protocols.unicast3.sender import SenderEntry
 from ringcast.protocols.unicast3.states import Act, Event
 from ringcast.protocols.unicast3.sync import Counter
 from ringcast.stack import Instant
+
+FIRST_CREDIT = 256 << 10                # bytes, before a receiver has granted any
 
 
 class Senders(dict[int, SenderEntry]):
