@@ -791,6 +791,44 @@ def test_a_stream_goes_on_in_the_middle_of_a_large_message(stack):
     assert {*d.views[-1].names} == {*"ABDE"} and play.got(c, d) == play.got(c, play["A"]) == 9
 
 
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_a_large_message_begins_again_when_its_sender_is_back(stack):
+    """D has a part of it and has delivered nothing, because E lacks what came before.
+    Then D meets the others, which have only that, and after them the sender."""
+    play = Play(stack, names="ABCD")
+    play.cluster.start("E", durable=True)
+    play.cluster.settle()
+    c, parts = play["C"], iter([True] * 5)
+    play["E"].crash()
+    play.die("D")
+    c.offer(3, 10)
+    play.run(100)
+
+    def is_lost(source, target, datagram):
+        if wire.open_datagram(datagram, c.stack.group).kind not in (DATA, REPEAT):
+            return False
+        return target == "E" or (
+            len(datagram) > 10_000 and (target != "D" or not next(parts, False)))
+    play.cluster.network.discard = is_lost
+    play.come_back()
+    play.cluster.start("E", durable=True, resume=play["E"].consumer.durable())
+    play.run(1_000)
+    d = play["D"]
+    c.offer(1, 500_000)
+    play.run(50)
+    part(play, "CD", "ABE")
+    part(play, "C", "D")
+    gone = d.multicast.flushing.departed[c.incarnation]
+    assert gone.cut == gone.ring.hd == c.offset and (gone.come_up_to - c.offset) % MODULUS == 3 + 5
+    play.cluster.network.cut -= {pair for pair in play.cluster.network.cut if "C" not in pair}
+    play.run(1_000)
+    assert {*d.views[-1].names} == {*"ABDE"} and play.got(c, d) == 3
+    play.cluster.heal()
+    play.cluster.network.discard = None
+    play.end()
+    assert {*d.views[-1].names} == {*"ABCDE"} and play.got(c, d) == 3 + 9
+
+
 def test_one_member_that_hears_a_durable_one_leave_is_enough():
     play = Play("mcast-udp", names="ABCD")
     eldest = play["A"].views[-1].coordinator.name

@@ -342,10 +342,15 @@ class Flush:
             gone = self.departed[origin] = Departed(stream, Gaps(place), cut=place, key=origin)
         gone.parts, gone.is_held = (*gone.parts, *owed.parts), True
         gone.stream.is_resumed = True
-        gone.cut, gone.whole = later(gone.cut, reach(gone.parts, gone.come_up_to)), None
+        gone.cut, gone.whole = later(gone.cut, self._reach(gone)), None
         self._make_room(gone.ring)
         gone.ring.announce(gone.cut)
         return is_new
+
+    def _reach(self, gone: Departed) -> Seqno:
+        """Return up to where we have everything of a departed sender, or another one
+        has; of a large message in part, nothing: its sender may give us all of it."""
+        return gone.stream.boundary(reach(gone.parts, gone.come_up_to))
 
     def _make_room(self, ring: Window) -> None:
         """Let a window take all that may be missing of a sender that is gone: what two
@@ -375,7 +380,7 @@ class Flush:
                 gone.holder = 0
             reached = gone.cut
             if gone.parts or gone.holder == 0:
-                reached = earlier(gone.cut, reach(gone.parts, gone.come_up_to))
+                reached = earlier(gone.cut, self._reach(gone))
                 if gone.holder and precedes(reached, gone.cut) and self.layer.observing is None:
                     self._tell_end(gone, reached)
             if self.layer.observing is None:
