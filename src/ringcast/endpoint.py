@@ -170,9 +170,13 @@ class Endpoint:
 
     def take(self, now: Instant) -> Effects:
         """Return the effects of this turn; perform them in the order of the fields.
-        What could not be sent because too much was on its way goes on first."""
-        if self.stack.effects.writable and self.multicast.send_window.is_held:
+        What could not be sent because too much was on its way goes on first; where
+        nobody need acknowledge that, the rest goes on in another turn."""
+        window, effects = self.multicast.send_window, self.stack.effects
+        if window.can_go_on:
+            sent = window.sent
             self.multicast.flush(now)
+            effects.arrived |= window.can_go_on and window.sent != sent
         effects = self.stack.take()
         self.undelivered += self.transfer.pass_on(effects)
         for view in effects.views:

@@ -150,8 +150,9 @@ class Effects(msgspec.Struct):
     closed: list[Address] = []
     # A send window has room again, or its member left.
     writable: bool = False
-    # Deliver again: packets that had no room have come into their window, or a view has
-    # to wait until the messages of this turn are with the application.
+    # Take another turn, and deliver in it: packets that had no room have come into
+    # their window, a view has to wait until the messages of this turn are with the
+    # application, or more of what was held back can be sent.
     arrived: bool = False
     # Somebody has answered a question of the application.
     answered: bool = False

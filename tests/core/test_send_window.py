@@ -214,9 +214,11 @@ def test_no_more_is_on_its_way_than_the_window_takes_as_a_rule(make):
 def test_what_all_have_acknowledged_is_not_on_its_way_though_it_is_kept(make):
     window = SendWindow(make(100, max_bytes=1000), bundle=280)
     window.push_whole(fragments(30), 8)
-    assert len(framed(window)) == 8
+    assert not window.can_go_on, "nothing was held back yet"
+    assert len(framed(window)) == 8 and not window.can_go_on
     window.acked = 4
-    assert [seqno for seqno, _ in framed(window)] == [9, 10, 11, 12]
+    assert window.can_go_on and [seqno for seqno, _ in framed(window)] == [9, 10, 11, 12]
+    assert not window.can_go_on
 
 
 def test_one_datagram_is_never_too_much(make):

@@ -297,7 +297,7 @@ cdef class SendWindow:
         self.c_stamp(now)
         self.is_held = False
         while <int64_t> (last - seqno) >= 0 and (not full_only or self.waiting >= self.full):
-            if room < self.full and room < self.credit:     # a single datagram is not too much
+            if not self.takes_more(room):
                 self.is_held = True
                 break
             before = seqno
@@ -315,6 +315,16 @@ cdef class SendWindow:
             self.sent = seqno - 1
             self.waiting = 0
         return datagrams
+
+    @property
+    def can_go_on(self):
+        """Whether some of what frame() held back is not too much any more."""
+        with cython.critical_section(self.ring):
+            return self.is_held and self.takes_more(self.room())
+
+    cdef bint takes_more(self, int64_t room) noexcept:
+        """Test if one more datagram is not too much. A single one never is."""
+        return room >= self.full or room >= self.credit
 
     cdef int64_t room(self) noexcept:
         """Return how many bytes more may be on their way. What the window takes as a

@@ -101,6 +101,42 @@ def test_who_is_alone_waits_for_nobody(stack):
     group.settle()
 
 
+def lone_receiver(stack, takes_own):
+    """Return A, and a group in which nobody else takes messages."""
+    group = Cluster("ABC", stack=stack, receive_budget=CREDIT, send_budget=CREDIT)
+    for name in "ABC":
+        group.start(name, receiving=name == "A" and takes_own)
+    group.run(1000)
+    return group["A"], group
+
+
+@pytest.mark.parametrize("takes_own", [True, False])
+@pytest.mark.parametrize("stack", UDP)
+def test_where_nobody_else_takes_messages_no_part_waits_for_a_timer(stack, takes_own):
+    """Nobody acknowledges a part, and a member may have finished its own before they
+    are sent."""
+    a, group = lone_receiver(stack, takes_own)
+    a.offer(2, 1_000_000)
+    began = group.now
+    while a.multicast.unacked() or a.producer.multicasts.backlog:
+        group.run(1)
+        assert group.now < began + 200_000_000, "it stalls"
+    group.settle()
+
+
+@pytest.mark.parametrize("takes_own", [True, False])
+def test_where_nobody_else_takes_messages_a_turn_follows_each_part(takes_own):
+    a, group = lone_receiver("mcast-udp", takes_own)
+    window, turns = a.multicast.send_window, 0
+    assert window.push_whole([bytes(60_000) for _ in range(6)]) == 6
+    a.endpoint.deliver(group.now)
+    a.endpoint.finish(a.endpoint.take(group.now).deliveries, group.now)
+    a.multicast.flush(group.now)
+    while a.endpoint.take(group.now).arrived:
+        turns += 1
+    assert turns > 2 and window.ring.low == window.ring.hr
+
+
 @pytest.mark.parametrize("stack", UDP)
 def test_a_part_that_all_have_lets_more_follow_than_a_first_window(stack):
     group = Cluster("ABCDEFGH", stack=stack)

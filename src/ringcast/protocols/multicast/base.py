@@ -356,7 +356,6 @@ class Multicast(Rules):
         window = self.send_window
         if precedes(window.acked, seqno):
             window.acked = earlier(seqno, window.sent)
-            self.stack.effects.writable |= window.is_held
         seqno = earlier(self.flushing.bound_purge(seqno), window.sent)
         self.acked = later(self.acked, seqno)
         if window.marks.flags:

@@ -108,7 +108,8 @@ class Nakack2(Multicast):
             self.own.finished = later(self.own.finished, self.send_window.sent)
             self.report_finished(None, now)
         if precedes(sent, self.own.finished):
-            self.stability.finished(was_held and not self.send_window.is_held, now)
+            waits = self.send_window.is_held and self.credits.parts > 0    # others' parts free more
+            self.stability.finished(was_held and not waits, now)
 
     def take(self, window: ReceiveWindow, packets: list[Packet], now: Instant) -> bool:
         """Also ask again for what finds no room, where nobody else does."""
