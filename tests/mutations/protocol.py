@@ -753,8 +753,8 @@ MUTATIONS = [
              "min(parts, config.max_bytes // frag.SHARES)", "parts",
              test=CREDITS + "test_nobody_makes_the_window_grow_by_saying_how_much_it_has"),
     Mutation("free the begin of a large message", "Multicast.free_sent",
-             "seqno = self.own.freeable(seqno)", "pass", test=RESTED),
-    Mutation("the begin of a large message may fill the window", "Stream.freeable",
+             "seqno = self.own.acknowledgeable(seqno)", "pass", test=RESTED),
+    Mutation("the begin of a large message may fill the window", "Stream.acknowledgeable",
              "not goes_whole(HEAD.unpack_from(fragment)[2], len(fragment),\n"
              "                                              self.config)", "False", test=QUARTER),
     Mutation("what is kept for absent members counts as on its way", "Multicast.free_sent",
@@ -880,7 +880,7 @@ MUTATIONS = [
              test=DURABLE
              + "test_what_a_member_is_to_fetch_it_gets_though_the_sender_is_back"),
     Mutation("a stream of a departed sender ends in the middle of a large message",
-             "Flush._reach", "gone.stream.boundary(reach(gone.parts, gone.come_up_to))",
+             "Flush._reach", "gone.stream.acknowledgeable(reach(gone.parts, gone.come_up_to))",
              "reach(gone.parts, gone.come_up_to)",
              test=DURABLE + "test_a_large_message_begins_again_when_its_sender_is_back"),
     Mutation("a sender that has freed what it sent is asked for it", "Keeping.is_kept",

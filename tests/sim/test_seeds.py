@@ -233,6 +233,14 @@ KEPT_SETTINGS = [
     # sender was back in the view; the rest was acknowledged too, and not delivered.
     (Settings(stack="nakack2-udp", messages=60, partitions=3, unicast=100, oob=5, durable=1,
               sealed=True, options={"partition": "primary"}), 1405845),
+    # A durable member had a part of a large message when its sender was cut off, and
+    # took the end of that part for its place.
+    (Settings(stack="nakack2-tcp", members=4, messages=60, pauses=2, exclusions=1, leaves=1,
+              large=10, between=30, socket_buffer=70_000, durable=3, late=1,
+              options={"max_bytes": "4000000"}), 1418080),
+    # Of two members that kept a part of a very large message one had its begin.
+    (Settings(crashes=0, partitions=3, exclusions=2, unicast=20, large=10, between=30, threads=2,
+              socket_buffer=70_000, observers=1, late=2, options={"capacity": "4096"}), 1419130),
 ]
 
 

@@ -265,10 +265,11 @@ class Stream:
         fragment = self.ring.get(seqno) if flags & FRAGMENT and not flags & OOB else None
         return None if fragment is None else begin_of(seqno, fragment)
 
-    def freeable(self, seqno: Seqno) -> Seqno:
-        """Return up to where our own messages may be freed, if all have finished them
-        up to `seqno`: the begin of a large message waits for its end, because a member
-        that joins meanwhile needs all of it. But it must not fill the window."""
+    def acknowledgeable(self, seqno: Seqno) -> Seqno:
+        """Return up to where all may be acknowledged that has come up to `seqno`: of a
+        large message that is acknowledged in one step nothing, as long as it is not
+        whole. Of our own ones we free as much: a member that joins meanwhile needs all
+        of such a message. A larger one must not fill the window."""
         before = self.boundary(seqno)
         fragment = self.ring.get(seqno) if before != seqno else None
         if fragment is None or not goes_whole(HEAD.unpack_from(fragment)[2], len(fragment),

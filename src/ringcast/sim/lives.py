@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ringcast.address import Address
+from ringcast.protocols.frag import HEAD, goes_whole, size_of
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, precedes
 from ringcast.view import View
@@ -269,7 +270,19 @@ def windows_of(members: Iterable["Member"],
 
 def torn_at(sender: "Member", places: Iterable[Seqno]) -> set[Seqno]:
     """Return the ends of the messages in whose middle these places are."""
-    return {end for place in places if (end := sender.log.end_of(place)) != place}
+    return {end for place in places
+            if (end := sender.log.end_of(place)) != place and not is_one_step(sender, end)}
+
+
+def is_one_step(sender: "Member", end: Seqno) -> bool:
+    """Return whether the large message that ends here is acknowledged in one step, when
+    it is whole: then no stream begins in its middle."""
+    begin = sender.log.larges.get(end)
+    if begin is None:
+        return False
+    count = (end - begin) % MODULUS + 1
+    size = HEAD.size + size_of(sender.config.max_bundle_size)
+    return goes_whole(count, size, sender.config)
 
 
 def skip(sender: "Member", torn: set[Seqno], following: Seqno, begins: Seqno) -> Seqno:

@@ -114,7 +114,8 @@ class StreamCheckers:
                                        f"up to {said}")
         known = self._ends.setdefault((*step, address.incarnation), [])
         for other in known:
-            if not end.agrees(other) and self._went_together(sender, step[0], end, other):
+            alike = end.agrees(other) or self.lives.are_alike(sender, end.last, other.last)
+            if not alike and self._went_together(sender, step[0], end, other):
                 self.violated("synchrony", f"{member.name} goes to {view} with {sender.name}'s "
                                            f"messages up to {end.last}; {other.member.name} went "
                                            f"the same way with those up to {other.last}")

@@ -359,7 +359,7 @@ class Multicast(Rules):
         seqno = earlier(self.flushing.bound_purge(seqno), window.sent)
         self.acked = later(self.acked, seqno)
         if window.marks.flags:
-            seqno = self.own.freeable(seqno)
+            seqno = self.own.acknowledgeable(seqno)
         if window.stable(seqno):
             self.stack.effects.writable = True
             self.credits.is_acked |= len(self.members) > 1

@@ -349,8 +349,9 @@ class Flush:
 
     def _reach(self, gone: Departed) -> Seqno:
         """Return up to where we have everything of a departed sender, or another one
-        has; of a large message in part, nothing: its sender may give us all of it."""
-        return gone.stream.boundary(reach(gone.parts, gone.come_up_to))
+        has; of a large message that is acknowledged in one step, not a part: its sender
+        may be back and give us all of it."""
+        return gone.stream.acknowledgeable(reach(gone.parts, gone.come_up_to))
 
     def _make_room(self, ring: Window) -> None:
         """Let a window take all that may be missing of a sender that is gone: what two
