@@ -205,9 +205,25 @@ def without_reliability(group):
                                 "sender": group.address("A"), "count": 1, "flags": 4})
 
 
+def back_behind_what_is_freed(group):
+    """B lacks the tail of view 2, parts from the others and is back, and leaves before
+    it has that view. Then A frees the tail."""
+    one_lacks_the_tail_of_a_view(group)
+    purge = group.take("A", "purge", 150)
+    closes = {member: group.take(member, "close") for member in "AD"}
+    group.view(3, "AD", 300)
+    for member in closes:
+        group.add(member, 350, "view", view_id=4, flags=1,
+                  members=[*map(group.address, "ABD")])
+    group.add("A", 350, "start", sender="A", peer="B", first=151)
+    group.rows["A"].append(dict(purge, wall=360_000_000))
+    for member, close in closes.items():
+        group.rows[member].append(close)
+
+
 HEALTHY = (fragments, out_of_band, not_looped_back, crashed_and_all_have_the_same,
            crashed_in_the_middle_of_a_large_message, lost_tail_of_a_crash, to_one_member,
-           without_reliability)
+           without_reliability, back_behind_what_is_freed)
 
 
 def fragments_with_a_gap(group):

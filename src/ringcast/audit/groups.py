@@ -139,6 +139,8 @@ class Groups:
     skipped: dict[tuple[str, Stream], list[Skip]] = field(default_factory=dict)
     # (member, stream): the positions at which the stream may begin for the member
     begins: dict[tuple[str, Stream], set[int]] = field(default_factory=dict)
+    # The same, each with the view in which its start was said.
+    starts: dict[tuple[str, Stream], list[tuple[int, int]]] = field(default_factory=dict)
     # (member, stream): streams of departed senders that were kept for a member
     fetched: set[tuple[str, Stream]] = field(default_factory=set)
     # (member, stream, view): the first position given
@@ -242,6 +244,7 @@ def _note(groups: Groups, event: Mapping[str, Any]) -> None:
     if what == "start":
         key = event["peer"], Stream(event["sender"])
         groups.begins.setdefault(key, set()).add(event["first"])
+        groups.starts.setdefault(key, []).append((event["view_id"], event["first"]))
         if event["member"] == event["peer"] and (
                 event["sender"] not in member.installed.get(event["view_id"], ())):
             groups.fetched.add(key)

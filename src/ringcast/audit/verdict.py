@@ -473,12 +473,15 @@ class _Judge:
 
     def _unlike_sets(self) -> Iterator[Hole]:
         """Find messages that a sender freed in a view and that a member of that view
-        does not have at the end of its trace."""
+        does not have at the end of its trace, although its stream began before them."""
         for (sender, view_id), (position, wall) in self.groups.purged.items():
             stream = Stream(sender)
             for name in set(self._members_of(sender, view_id)) - {sender}:
                 reached = self._reached(name, stream)
-                if self._owes(name, sender, wall) and reached is not None and position > reached:
+                begun = max((first for met, first in self.groups.starts.get((name, stream), ())
+                             if met <= view_id), default=position)
+                if self._owes(name, sender, wall) and reached is not None and (
+                        begun <= position > reached):
                     yield ("set", name, stream, self._begin_of(name, stream), reached + 1,
                            position, None, wall, view_id)
 
