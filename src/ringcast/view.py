@@ -17,7 +17,8 @@ class View(msgspec.Struct, frozen=True, array_like=True, eq=False):
       delivered;
     - `subgroups`: if several groups became one, the members that each of them had;
     - `primary`: whether this part of the group has the majority of the last primary
-      view, or, if there was none, min_members: no other part has it at the same time;
+      view, or, if there was none, min_members. No other part has it at the same time,
+      if min_members is more than half of the processes that were started;
     - `absent`: durable members that went without leaving and are expected back;
     - `observers`: members for which nobody waits. They come last in `members`.
 
