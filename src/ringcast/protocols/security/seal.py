@@ -79,6 +79,7 @@ assert OVERHEAD == HEADER_SIZE + TAG_SIZE
 
 MOST_SEALED = 1 << 22                   # datagrams of one channel in one epoch
 LAST_EPOCH = (1 << 32) - 1
+MOST_AHEAD = 8                          # epochs of a member, of which we may have heard nothing
 COUNT = (1 << 32) - 1                   # the bits of a number that count
 OLD_KEY = 5_000_000_000                 # nanoseconds for which the key of a former view opens
 FOREVER = 1 << 63
@@ -235,14 +236,12 @@ class Seal(SealCore):
 
     def _begin_opening(self, known: Sender, sender: int, epoch: int) -> Epoch | None:
         """Return the key of an epoch of a sender that it has not begun yet for us; None
-        if it is not the next one. In a view it may be any later one, since no HELLO
-        tells it."""
-        is_next = epoch == known.number + 1
-        if not is_next and not (known.is_in_view and epoch > known.number):
+        if it is not the next one. In a view it may be a later one, since no HELLO tells
+        it; but a member hears others so often that it does not miss many."""
+        if not 0 < epoch - known.number <= (MOST_AHEAD if known.is_in_view else 1):
             return None
         under = Epoch(self.keys.cipher(known.salt, sender, epoch, known.root), [0] * len(CHANNELS))
-        if is_next:
-            known.epochs[epoch] = under     # lest somebody makes us derive it again and again
+        known.epochs[epoch] = under     # lest somebody makes us derive it again and again
         return under
 
     def _note_stranger(self, sender: int) -> None:
