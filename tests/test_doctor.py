@@ -17,6 +17,8 @@ from processes import RINGCAST, ringcast, wait_for
 from test_statusfile import snapshot
 
 from ringcast import Channel, doctor, statusfile
+from ringcast.cli import ask
+from ringcast.cli.doctor import doctor_command
 from ringcast.config import OF_FLUSH, configure, terms_of
 from ringcast.doctor import (
     LARGEST_PACKET,
@@ -152,6 +154,20 @@ def test_the_command_asks_the_members(shared, more, level):
     assert found["group"]["level"] == "ok" and ("terms" in found) == (level is not None)
     if level is not None:
         assert found["terms"]["level"] == level and "capacity='100'" in found["terms"]["text"]
+
+
+@pytest.mark.parametrize(("said", "is_asked"), [
+    ({}, False), ({"secret_file": "file"}, True), ({"trust": "folder"}, True),
+    ({"options": ["insecure=True"]}, True), ({"options": ["interface=127.0.0.1"]}, True)])
+def test_off_loopback_it_asks_nobody_without_a_key(monkeypatch, capsys, said, is_asked):
+    asked = []
+    monkeypatch.setattr(doctor, "measure", lambda *_: healthy(is_loopback=False))
+    monkeypatch.setattr(ask, "ask", lambda *call: asked.append(call[4]) or [])
+    options = ["interface=192.0.2.2", *said.get("options", [])]
+    doctor_command("g", seconds=0.1, **said | {"options": options})
+    assert len(asked) == is_asked
+    assert ("no member was asked" in capsys.readouterr().out) != is_asked
+    assert all(("insecure" in chosen) == ("insecure=True" in options) for chosen in asked)
 
 
 def looked_at(group, seconds=0.0, stack="mcast-udp", **options):

@@ -255,6 +255,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     link_timeout: Milliseconds = 5_000.0
 
     @property
+    def may_be_plain(self) -> bool:
+        """Return whether datagrams may go over this interface that are not sealed."""
+        return self.insecure or self.interface.startswith("127.")
+
+    @property
     def scan_interval(self) -> float:
         """Return the time between two scans that other rules than NAKACK2's
         retransmission need: xmit_interval, or its default where that is 0 or less."""

@@ -117,7 +117,8 @@ def measure(group: str, stack: str, config: Config, seconds: float) -> Measured:
 
 
 def open_udp(address: str, port: int, config: Config) -> UdpTransport:
-    """Open a transport that only looks, so it may be on any interface."""
+    """Open a transport that hears, and sends nothing but a random number to itself: so
+    it may be on any interface without a key."""
     return UdpTransport(group_address=address, port=port, interface=config.interface,
                         ttl=config.ttl, receive_buffer=config.receive_buffer, insecure=True)
 
@@ -175,17 +176,22 @@ def is_synchronised() -> bool | None:
 
 
 def examine(group: str, stack: str, config: Config, measured: Measured,
-            snapshots: Iterable[Snapshot], answers: Iterable[Present] = (),
+            snapshots: Iterable[Snapshot], answers: Iterable[Present] | None = (),
             assumed: Collection[str] = (),
             before: Iterable[Snapshot] = ()) -> list[Finding]:
     """Return what all checks have found. `snapshots` are those of all groups here, and
-    `answers` what members of this group have said over the network, one for each view.
+    `answers` what members of this group have said over the network, one for each view;
+    None: they could not be asked, because that would go over a wire without a seal.
     `assumed` are options of which nobody has said that members have them. Of faults
     that members count, those that stand in the snapshots `before` are over."""
     known, over = list(snapshots), {each.incarnation: each for each in before}
     return [*check_machine(config, measured), *check_clocks(measured),
             *check_heard(measured), *check_group(group, stack, measured, known, over),
-            *check_answers(stack, config, list(answers), assumed)]
+            *(check_answers(stack, config, list(answers), assumed) if answers is not None else [
+                Finding("group", "warning",
+                        f"no member was asked: without a key nothing is said on {measured.place}",
+                        "give --secret-file or --trust; or --set insecure=true, if the members "
+                        "have no key")])]
 
 
 def check_machine(config: Config, measured: Measured) -> Iterator[Finding]:

@@ -45,8 +45,8 @@ def doctor_command(
 
     It joins nothing. It listens and sends only on loopback, or on the interface that
     --set interface=ADDRESS names. It asks members who they are, and reads the status
-    files on this machine. With --json, print one object a line. Exit status 1 if it
-    finds a fault.
+    files on this machine. Off loopback it needs a key to ask, or --set insecure=true.
+    With --json, print one object a line. Exit status 1 if it finds a fault.
     """
     from ringcast import arguments, statusfile
     from ringcast.cli.ask import ask
@@ -59,11 +59,10 @@ def doctor_command(
     measured = measure(group, stack, config, seconds)
     now = statusfile.next_snapshots(group) if seconds else statusfile.snapshots()
     answers: list[Present] = []
-    if measured.refusal is None and seconds:
-        if secret_file is None and trust is None:       # it asks who is there, which is no secret
-            chosen["insecure"] = True
+    may_ask = bool(secret_file or trust or config.may_be_plain)
+    if measured.refusal is None and seconds and may_ask:
         answers = ask(group, stack, "multicast", seconds, chosen, secret_file, trust)
-    findings = examine(group, stack, config, measured, now, answers,
+    findings = examine(group, stack, config, measured, now, answers if may_ask else None,
                        Config.__struct_fields__ - chosen.keys(), before)
     for finding in findings:
         if as_json:

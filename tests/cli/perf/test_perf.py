@@ -449,3 +449,22 @@ def test_members_end_with_the_command(number):
     process.send_signal(number)
     assert process.wait(30) != 0
     wait_for(lambda: not any(map(is_running, members)))
+
+
+@pytest.mark.parametrize(("more", "rows"), [
+    ([], [True]), (["--insecure"], [False, True]), (["--interface", "127.0.0.1"], [False, True])])
+def test_off_loopback_rows_are_sealed_or_insecure(tmp_path, monkeypatch, more, rows):
+    def found(plans, runs):
+        plain = [plan for plan in plans if plan.secret is None]
+        assert [plan.secret is not None for plan in plans] == rows
+        assert {plan.options.get("insecure") for plan in plans} - {None} <= {True}
+        assert all(plan in plain for plan in plans if "insecure" in plan.options)
+        raise RunError("enough")
+
+    monkeypatch.setattr(measure, "measure", found)
+    file = tmp_path / "secret"
+    file.write_text("00" * 32)
+    file.chmod(0o600)
+    said = CliRunner().invoke(app, ["perf", "--members", "2", "--no-naive", "--size", "100",
+                                    "--interface", "192.0.2.2", "--secret-file", str(file), *more])
+    assert "enough" in said.stderr, said.output

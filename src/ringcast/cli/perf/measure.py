@@ -91,6 +91,11 @@ def measure_rows(
         read_secret(secret_file)        # raises now if it cannot be used
     if trust is not None:
         access |= {"trust": str(trust), "prefix": f"{Folder(trust).own}/"}
+    sealings: list[dict[str, Any]] = [{}]
+    if access:
+        access["options"] = {name: options[name] for name in options if name != "insecure"}
+        wire = {name: options[name] for name in options if name in ("interface", "insecure")}
+        sealings = [{}, access] if configure(wire).may_be_plain else [access]
     if unicast:
         only_multicast(members=members, senders=senders, batch=batch, rate=rate, naive=naive)
         round_trip_sizes = sizes(size or [ROUND_TRIP_SIZE])
@@ -102,7 +107,7 @@ def measure_rows(
                  for scenario in scenarios(row, naive is not False)
                  if not scenario.rate or each >= STAMP.size
                  for name in stacks_for(scenario, chosen, options)
-                 for sealing in ([{}] if scenario.naive or not access else [{}, access])]
+                 for sealing in ([{}] if scenario.naive else sealings)]
     if json_file:
         check_writable(json_file)
     try:
