@@ -61,7 +61,8 @@ EVERYTHING = [
     "votes_received", "stability_received", "unicast_msgs_delivered", "unicast_duplicates",
     "unicast_early", "unicast_late", "unicast_undelivered", "unicast_xmit_rsps_sent",
     "datagrams_replayed", "datagrams_unopened", "datagrams_of_strangers", "datagrams_unsealed",
-    "hellos_refused", "num_said_by_strangers", "num_said_by_pretenders", "unicast_highest_resent",
+    "hellos_refused", "num_said_by_strangers", "num_said_by_pretenders", "num_said_by_former",
+    "num_heard_by_former", "unicast_highest_resent",
     "syncs_sent", "syncs_answered", "closes_received"]
 
 # Seeds that failed once, and why.
