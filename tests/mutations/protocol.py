@@ -672,10 +672,6 @@ MUTATIONS = [
     Mutation("one that begins uses all that it was granted", "Credits.fit_window",
              "self.smallest if self.is_acked else self.first_part(self.smallest)", "self.smallest",
              test="tests/sim/test_member.py::test_all_may_begin_to_send_at_one_moment"),
-    Mutation("one that is alone waits until others have a part", "Credits.fit_window",
-             "len(layer.members) < 2", "False",
-             test="tests/protocols/multicast/test_credits.py::"
-             + "test_who_is_alone_waits_for_nobody"),
     Mutation("only a whole message counts as acknowledged", "Credits.use",
              "self.is_acked |= parts > 0", "pass",
              test="tests/protocols/multicast/test_credits.py::"
@@ -736,7 +732,7 @@ MUTATIONS = [
              test=CREDITS + "test_a_message_of_many_credits_does_not_stall"),
     Mutation("who waits for room does not hear of a larger credit", "Credits.fit_window",
              "layer.stack.effects.writable |=", "_ =",
-             test=CREDITS + "test_a_message_of_many_credits_does_not_stall"),
+             test=CREDITS + "test_who_waits_for_room_hears_of_a_larger_credit"),
     Mutation("a late report says what is here of a large message", "latest_parts",
              "if seqno == known else None", "",
              test=CREDITS + "test_a_late_ack_says_nothing_of_a_large_message"),

@@ -91,6 +91,15 @@ def test_each_receiver_of_three_has_room_for_what_is_on_its_way(stack):
     assert all(group[name].multicast.counters.xmit_rsps_sent == 0 for name in "ABC")
 
 
+def test_who_waits_for_room_hears_of_a_larger_credit():
+    group = pair()
+    a, credits = group["A"], group["A"].multicast.credits
+    for credit, is_more in [(CREDIT // 2, False), (CREDIT, True), (CREDIT, False)]:
+        a.endpoint.take(group.now)
+        credits.use(credit, 0)
+        assert a.endpoint.take(group.now).writable == is_more
+
+
 @pytest.mark.parametrize("stack", UDP)
 def test_who_is_alone_waits_for_nobody(stack):
     group = Cluster("A", stack=stack, receive_budget=CREDIT, send_budget=CREDIT).start("A")

@@ -74,8 +74,6 @@ class Credits:
         layer = self.layer
         credit = self.smallest if self.is_acked else self.first_part(self.smallest)
         credit, window = min(max(1, credit), layer.budget.sending), layer.send_window
-        if len(layer.members) < 2:
-            credit = layer.config.max_bytes             # nobody would acknowledge a part
         before = window.ring.max_bytes
         set_window_limit(window, credit, layer.config, self.parts)
         layer.stack.effects.writable |= window.ring.max_bytes > before
