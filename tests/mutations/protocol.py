@@ -1396,6 +1396,22 @@ MUTATIONS = [
              "return None\n        sender =",
              "self._note_stranger(header.sender)\n            return None\n        sender =",
              test=THREATS + "test_who_seeks_without_a_seal_is_not_even_asked_who_it_is"),
+    Mutation("wait longer for those who were cut off", "Membership._install",
+             "- self.detection.silent", "",
+             test=MEMBERSHIP
+             + "test_a_group_that_comes_apart_again_and_again_is_one_as_quickly_each_time"),
+    Mutation("wait longer because members have left", "Membership._install",
+             "- self.leavers.keys()", "",
+             test=MEMBERSHIP + "test_members_that_come_and_go_make_no_partition_last_longer"),
+    Mutation("a group that waits long to meet was not broken before", "Meeting.join",
+             "        if has_lost:", "        if now - self.met_at >= STEADY:\n"
+             "            self.hold_off = HOLD_OFF\n        elif has_lost:",
+             test=MEMBERSHIP
+             + "test_two_that_do_not_hear_each_other_do_not_make_all_others_change_their_view"),
+    Mutation("meet as soon again however often the group breaks", "Meeting.join",
+             "2 * self.hold_off, MOST", "HOLD_OFF, MOST",
+             test=MEMBERSHIP
+             + "test_two_that_do_not_hear_each_other_do_not_make_all_others_change_their_view"),
     Mutation("say that there is a view to each that seeks", "Meeting.present",
              "self.told.allows(now) if taken is None", "True if taken is None",
              test=HOSTILE

@@ -481,6 +481,18 @@ def test_both_sides_of_a_partition_go_on_and_become_one_within_two_seconds():
         check_histories(world.nodes.values())
 
 
+@pytest.mark.parametrize("parts", [("AB", "CDE"), ("A", "BCDE"), ("ABCD", "E")])
+def test_a_group_that_comes_apart_again_and_again_is_one_as_quickly_each_time(parts):
+    for seed in range(3):
+        world = formed(seed)
+        for _ in range(8):
+            world.partition(*parts)
+            world.run(4000 + world.rng.randint(0, 1000))
+            world.cut.clear()
+            assert world.run_until_one(2000) is not None
+            world.run(world.rng.randint(0, 1000))
+
+
 @pytest.mark.parametrize("cut", ["hears nobody", "is heard by nobody"])
 def test_a_member_that_is_cut_off_one_way_goes_alone_and_once(cut):
     world = formed()
@@ -502,6 +514,30 @@ def test_one_broken_path_excludes_one_member_and_does_not_flap():
     world.cut.clear()
     assert world.run_until_one(310_000) is not None
     check_histories(world.nodes.values())
+
+
+def test_members_that_come_and_go_make_no_partition_last_longer():
+    world = formed()
+    for number in range(8):
+        world.start(f"guest {number}").run(1500)
+        world[f"guest {number}"].leave()
+        world.run(1500)
+        world[f"guest {number}"].crash()
+    for _ in range(2):
+        world.partition("AB", "CDE")
+        world.run(4000)
+        world.cut.clear()
+        assert world.run_until_one(2000) is not None
+
+
+def test_two_that_do_not_hear_each_other_do_not_make_all_others_change_their_view():
+    """All others hear both, so the groups meet again and again, and part again."""
+    world = formed()
+    world.cut = {("C", "D"), ("D", "C")}
+    world.run(300_000)
+    assert 2 <= max(views(world).values()) - 1 <= 30
+    world.cut.clear()
+    assert world.run_until_one(310_000) is not None
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -467,11 +467,12 @@ class Membership(Layer):
         self.members = {seat.incarnation: seat for seat in install.seats}
         self.rekeying.install(install.id, now)
         self.voting.install(install)
+        lost = former.keys() - self.members.keys() - self.leavers.keys() - self.detection.silent
         self.leavers = {member: self.leavers[member] for member in self.members
                         if member in self.leavers}
         self.absentees.install(install, now)
         self.coordinator.join()
-        self.meeting.join(not before, bool(former.keys() - self.members.keys()), now)
+        self.meeting.join(bool(lost), now)
         self.num_views += 1
         self.update_routes()
         self.detection.begin(list(self.members), now)

@@ -4,7 +4,8 @@ become one.
 A view has three spokesmen, its first three members, in case that the first is dead.
 They answer whoever seeks. When coordinators of two groups hear of each other, the one
 of the smaller group offers its view to the other (OFFER), which makes one change of
-both. If a group breaks again soon, its next offer waits longer.
+both. If a group breaks again soon, though the coordinator hears all, its next offer
+waits longer.
 
 A group that has only observers left counts as smaller than any other, and lets only
 observers in: who is none forms a group of its own, and takes them into that. So no
@@ -208,13 +209,14 @@ class Meeting:
         if self.is_spokesman():
             self.present(now)
 
-    def join(self, is_first: bool, has_lost: bool, now: Instant) -> None:
+    def join(self, has_lost: bool, now: Instant) -> None:
         """There is a new view: whoever is in it seeks no more. If it `has_lost` members
-        soon after the view before, the next offer waits longer."""
+        that this one hears, and soon after the view before, the next offer waits
+        longer: a path between two others may be broken, and break the next view, too.
+        Who was silent was cut off from us, and once it is heard, that is over."""
         self.discovery.join(self.layer.members)
         self.unheard = HOLD_OFF
-        if is_first or now - self.met_at >= STEADY:
-            self.hold_off = HOLD_OFF
-        elif has_lost:
-            self.hold_off = min(2 * self.hold_off, MOST_HOLD_OFF)
+        if has_lost:
+            is_soon = now - self.met_at < STEADY
+            self.hold_off = min(2 * self.hold_off, MOST_HOLD_OFF) if is_soon else HOLD_OFF
         self.met_at = now
