@@ -15,6 +15,7 @@ from ports import free_port
 from processes import PATIENCE, wait_for
 
 from ringcast import Channel, JoinTimeoutError, RingcastError, View
+from ringcast.channel import seeking
 from ringcast.config import own_options
 from ringcast.stack import Layer
 
@@ -492,6 +493,37 @@ def test_members_find_each_other_where_discovery_says(stack, how, tmp_path):
         group.wait_for_one_view()
     if how == "folder":
         wait_for(lambda: not list(tmp_path.iterdir()))
+
+
+def test_no_group_forms_before_who_may_be_there_is_known():
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def resolves():
+        asked.set()
+        may_answer.wait(PATIENCE)
+        return []
+
+    with Group("mcast-udp", discovery=resolves, form_margin=10) as group:
+        channel = group.open("A")[0].channel
+        joining = threading.Thread(target=channel.connect)
+        joining.start()
+        assert asked.wait(PATIENCE)
+        joining.join(0.5)
+        assert joining.is_alive()
+        may_answer.set()
+        joining.join(PATIENCE)
+        assert channel.view.names == ("A",)
+
+
+def test_a_function_that_never_answers_does_not_keep_a_group_from_forming(monkeypatch):
+    monkeypatch.setattr(seeking, "PATIENCE", 100_000_000)
+    may_end = threading.Event()
+    try:
+        with Group("mcast-udp", discovery=lambda: may_end.wait(PATIENCE), form_margin=10) as group:
+            group.start("A")
+            assert group["A"].names == ("A",)
+    finally:
+        may_end.set()
 
 
 def test_a_function_that_fails_is_logged_once_and_the_group_forms(caplog):

@@ -61,6 +61,10 @@ class Finder(Protocol):
     def find(self) -> list[str]:
         """Return the addresses that are known now, each as host:port, or host alone."""
 
+    @property
+    def has_looked(self) -> bool:
+        """Return whether it has looked once: more may be known soon if not."""
+
     def publish(self, physical: str) -> None:
         """Let others find this member at `physical`, where that is possible. A later
         call replaces the address."""
@@ -138,6 +142,7 @@ class Watcher:
     what = ""                               # what is asked, for the log
 
     def __init__(self) -> None:
+        self.has_looked = False             # see Finder.has_looked
         self._known: list[str] = []         # replaced as a whole
         self._look_now = threading.Event()
         self._is_closed = False
@@ -198,6 +203,7 @@ class Watcher:
         else:
             self._has_failed = False
         is_new, self._known = found != self._known, found
+        self.has_looked = True
         return self.next_pause(is_new)
 
     def next_pause(self, is_new: bool) -> float:
@@ -227,6 +233,7 @@ class Names(Watcher):
         self.hosts = hosts                          # (host, ":port" or nothing)
         self.what = ", ".join(host + port for host, port in hosts)
         self.names = [host for host, _ in hosts if not _is_address(host)]
+        self.has_looked = not self.names
         self._addresses: dict[str, list[str]] = {}  # of a name, as far as known
         self._known = self._list()
 

@@ -359,7 +359,7 @@ class Stack:
         self.foreign = 0
         self.not_for_me = 0
         self.num_emptied = 0            # how often all that had arrived was handled
-        self.unread_at: Instant = 0     # when it was not, the last time
+        self.unread_at: Instant = 0     # when something had not been heard yet, the last time
         self.layers = list(layers)
         delivering = [layer.deliver for layer in layers if type(layer).deliver is not Layer.deliver]
         self._delivering = deque(delivering)            # the first one delivers first

@@ -239,6 +239,8 @@ class Driver:
         that. What becomes due now, the next turn does."""
         self._holds_arrivals = False            # from here on, an exception breaks the turn
         self.endpoint.receive(datagrams, links, now, refused, emptied)
+        if self.seeking is not None and now < self.seeking.waits_until:
+            self.endpoint.stack.unread_at = now
         if due <= now:
             self.endpoint.tick(now)
         if not self.is_broken:

@@ -1,7 +1,8 @@
 """Seeking: the transport learns where other members may be.
 
 A Finder (discovery.py) looks on a thread of its own, so to ask it takes no time. The
-thread that polls asks it now and then, and tells the transport what is new.
+thread that polls asks it now and then, and tells the transport what is new. Until the
+first answer, who is not known cannot be heard, so no group forms; but not for ever.
 """
 
 from ringcast.discovery import Finder
@@ -11,6 +12,7 @@ from ringcast.transport import Transport
 from ringcast.transport.ipv4 import MOST_PLACES
 
 PAUSE = 100_000_000         # nanoseconds between two questions
+PATIENCE = 5_000_000_000    # nanoseconds in which a group does not form before the first answer
 LONGEST = 80                # characters of an address that the log shows
 
 
@@ -26,15 +28,19 @@ class Seeking:
         self._known: list[str] = []
         self._bad: set[str] = set()                     # addresses where nobody is sought
         self.due: Instant = 0                           # when to ask again
+        self.waits_until: Instant = 0                   # for the first answer, at most
 
     def start(self, now: Instant) -> None:
         """Let others find this member, and ask for the first time."""
         self._finder.publish(self._transport.physical)
+        self.waits_until = now + PATIENCE
         self.tell(now)
 
     def tell(self, now: Instant) -> None:
         """If something else is known than before, tell the transport."""
         self.due = now + PAUSE
+        if self._finder.has_looked:
+            self.waits_until = 0
         if (found := self._finder.find()) != self._known:
             self._known = found
             self._note_bad(self._transport.seek(found))
