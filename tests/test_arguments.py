@@ -243,7 +243,7 @@ def test_send_many_takes_any_iterable_of_messages(channel):
 
 
 @pytest.mark.parametrize(("call", "error", "sentence"), [
-    (lambda channel: channel.exclude(5), TypeError, "name is a str"),
+    (lambda channel: channel.exclude(5), TypeError, "member is an Address or a name"),
     (lambda channel: channel.exclude("Z"), ConfigError, "not in the view, which has A"),
     (lambda channel: setattr(channel, "xmit_interval", "3"), TypeError,
      "xmit_interval is a number"),

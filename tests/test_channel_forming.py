@@ -14,7 +14,7 @@ from channels import STACKS, new_group, side_by_side
 from ports import free_port
 from processes import PATIENCE, wait_for
 
-from ringcast import Channel, JoinTimeoutError, RingcastError, View
+from ringcast import Channel, ConfigError, JoinTimeoutError, RingcastError, View
 from ringcast.channel import seeking
 from ringcast.config import own_options
 from ringcast.stack import Layer
@@ -223,6 +223,18 @@ def test_a_member_that_was_excluded_while_it_lived_is_back_by_itself(stack):
         for each in group:
             each.channel.send(b"here again")
         wait_for(lambda: all(each.got(name) == [b"here again"] for each in group for name in "ABC"))
+
+
+def test_an_address_excludes_no_other_member_of_that_name():
+    with Group("inproc").start("A", "B") as group:
+        a, former = group["A"].channel, group["B"].channel.address
+        group["B"].channel.close()
+        group.start("B")
+        with pytest.raises(ConfigError, match="'B#.*' is not in the view, which has A, B"):
+            a.exclude(former)
+        a.exclude(group["B"].channel.address)
+        wait_for(lambda: [each.name for view in group["A"].views for each in view.left]
+                 == ["B", "B"])
 
 
 class Cut(Layer):

@@ -107,12 +107,17 @@ def test_a_channel_that_closes_takes_nothing_when_its_group_is_back():
 
 
 def test_before_the_first_view_nobody_sends():
-    channel = Channel(new_group(), stack="inproc", partition="primary")
+    channel = Channel(new_group(), stack="inproc", partition="primary", min_members=1)
     with pytest.raises(NoQuorumError, match="has no view yet, .*call connect.. first"):
         channel.send(b"early")
     with channel:
         channel.send(b"now")
         assert next(iter(channel)).payload == b"now"
+
+
+def test_who_wants_the_primary_part_says_how_many_make_the_first_one():
+    with pytest.raises(ConfigError, match="needs min_members, too: more than half"):
+        Channel(new_group(), stack="inproc", partition="primary")
 
 
 def test_where_every_part_goes_on_a_minority_sends():

@@ -150,7 +150,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     # What goes on when the group comes apart: "merge", every part; or "primary", only
     # the part with a majority of the last primary view: in the others send() raises
-    # NoQuorumError.
+    # NoQuorumError. "primary" needs min_members, too.
     partition: Literal["merge", "primary"] = "merge"
 
     # Seconds for which the others wait for a durable member that went without leaving,
@@ -328,6 +328,15 @@ def configure(options: Mapping[str, Any], stack: str = "mcast-udp") -> Config:
     check_xmit_interval(config.xmit_interval, stack)
     check_owner(options, config, stack)
     return config.fitted(MAX_DATAGRAM)
+
+
+def check_quorum(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a group may have two primary parts because nobody has said
+    how many the first one needs."""
+    if options.get("partition") == "primary" and "min_members" not in options:
+        raise ConfigError('partition="primary" needs min_members, too: more than half of the '
+                          "processes that you start. Else two that start apart would each be "
+                          "the primary part")
 
 
 def refusal(name: str, value: Any) -> str:

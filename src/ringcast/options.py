@@ -126,7 +126,7 @@ class Options(TypedDict, total=False):
     partition: Literal["merge", "primary"]
     """What goes on when the group comes apart: "merge", every part; or "primary", only
     the part with a majority of the last primary view: in the others send() raises
-    NoQuorumError.
+    NoQuorumError. "primary" needs min_members, too.
     Values: `merge`, `primary`. Default: `merge`."""
 
     absence: float

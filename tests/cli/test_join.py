@@ -248,10 +248,11 @@ def test_lines_of_a_file_arrive_whole_and_in_order(group, join, tmp_path):
 def test_lines_of_a_member_without_the_majority_wait(group, join):
     """The older of two dies. The younger one may send again when all have started
     again; until then its lines wait."""
-    options = {"heartbeat_interval": 20, "suspect_timeout": 300, "partition": "primary"}
+    options = {"heartbeat_interval": 20, "suspect_timeout": 300, "partition": "primary",
+               "min_members": 1}
     channel = Channel(group.name, name="A", on_message=print, **group.options, **options).connect()
     young = join(group, "--name", "young", "--json", "--partition", "primary",
-                 *(word for name in ("heartbeat_interval", "suspect_timeout")
+                 *(word for name in ("heartbeat_interval", "suspect_timeout", "min_members")
                    for word in ("--set", f"{name}={options[name]}")))
     assert young.until_json("view")["primary"] is True
     young.type(b"with A\n")

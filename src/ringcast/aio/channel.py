@@ -208,9 +208,9 @@ class Channel(AsyncSendPort):
         return await self._run(self._channel._asking.finished_of(
             arguments.incarnation("member", member), arguments.timeout(timeout)))
 
-    def exclude(self, name: str) -> None:
+    def exclude(self, member: Address | str) -> None:
         """Exclude a member from the group; see ringcast.Channel.exclude."""
-        self._channel.exclude(name)
+        self._channel.exclude(member)
 
     @property
     def group(self) -> str:

@@ -53,7 +53,7 @@ from ringcast.channel.state_transfer import (
     take_part,
 )
 from ringcast.channel.threads import Threads
-from ringcast.config import MAX_NAME, check_xmit_interval, configure, nanoseconds
+from ringcast.config import MAX_NAME, check_quorum, check_xmit_interval, configure, nanoseconds
 from ringcast.digest import Digest
 from ringcast.discovery import Discovery, parse
 from ringcast.endpoint import Endpoint
@@ -195,6 +195,7 @@ class Channel(SendPort):
                  secret: Secret | None = None, trust: Trust | None = None,
                  faults: Sequence[Layer] = (), **options: Unpack[Options]) -> None:
         self.config = configure(options, stack)
+        check_quorum(options)
         self.stack = stack
         self.group = arguments.text("group", group)
         folder = None if trust is None else Folder(trust)
@@ -551,19 +552,22 @@ class Channel(SendPort):
         self._driver.poller.poll_briefly(done)
 
     @refuses_reentry
-    def exclude(self, name: str) -> None:
+    def exclude(self, member: Address | str) -> None:
         """Exclude a member from the group, for all members, because you know that it is
         dead: nobody waits for it any more.
 
         A group excludes its dead by itself; this is faster. If the member is alive
-        after all, it comes back. ConfigError if `name` is not in the view, or is this
-        member's own. It gives no majority to a part of a group that has none.
+        after all, it comes back. By its Address no other one is meant that has its name
+        by now. ConfigError if `member` is not in the view, or is this member itself. It
+        gives no majority to a part of a group that has none.
         """
-        if arguments.member_name("name", name) == self.address.name:
+        if not isinstance(member, (Address, str)):
+            raise TypeError(f"member is an Address or a name, not {type(member).__name__}")
+        if member in (self.address, self.address.name):
             raise ConfigError("a member leaves by closing its channel; exclude() is for others")
         if self._state.closed:
             self._state.check_open()
-        self._driver.run_in_turn(partial(self._endpoint.members.exclude, name))
+        self._driver.run_in_turn(partial(self._endpoint.members.exclude, member))
         self._driver.request_turn_by(0)
 
     def end_of(self, member: Address | int, timeout: float | None = 5.0) -> int | None:

@@ -46,6 +46,7 @@ def join_command(
     "left" and "primary", or a "message" with "sender", "seqno" and "payload". A payload
     that is no UTF-8 is "payload_base64", and a message to this member alone has "dest".
     With --partition primary, lines wait while this member is cut off from the majority.
+    It needs --set min_members=N, too: more than half of all members.
     With --slow observe there is "skipped", too, with "sender", "first" and "last".
     """
     from ringcast import Channel

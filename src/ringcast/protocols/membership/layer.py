@@ -191,14 +191,14 @@ class Membership(Layer):
         self.meeting.discovery.begin(now)
         self.meeting.seek(now)
 
-    def exclude(self, name: str, now: Instant) -> None:
+    def exclude(self, member: Address | str, now: Instant) -> None:
         """Exclude a member that an operator knows to be dead, or wait for an absent one
         no longer."""
         known = self._named()
-        gone = [member for member, named in known.items() if named == name]
+        gone = [each for each, name in known.items() if member in (name, Address(name, each))]
         if not gone:
             names = ", ".join(known.values())
-            raise ConfigError(f"{name!r} is not in the view, which has {names or 'nobody'}")
+            raise ConfigError(f"{str(member)!r} is not in the view, which has {names or 'nobody'}")
         self.absentees.give_up(gone)
         self.detection.exclude(gone, now)
         self._step(now)
