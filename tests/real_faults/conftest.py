@@ -28,13 +28,13 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture
-def start(request, stack, tmp_path, record_property):
+def start(request, stack, tmp_path, record_property, spark):
     """Return a function that starts a group and returns it when it has one view. What
     the table says of the test is noted in `group.row`."""
     with ExitStack() as running:
         def start(names, rate=RATE, loss=0.0, **options):
             network = running.enter_context(Network(names, loss))
-            group = Group(network, tmp_path, stack, rate, **options)
+            group = Group(network, tmp_path, stack, rate, spark, **options)
             group.row |= {"cell": cell(request.node), "stack": stack}
             record_property("row", group.row)
             group.start(*names)

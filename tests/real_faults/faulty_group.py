@@ -12,6 +12,8 @@ from pathlib import Path
 import histories
 from processes import children
 
+from ringcast.audit.verdict import audit
+
 MEMBER = [sys.executable, str(Path(__file__).with_name("member.py"))]
 PATIENCE = 120          # seconds after which what should have happened will not
 AT_END = 30             # seconds that a member takes to end, at most
@@ -22,9 +24,10 @@ class Group:
     what the table of results says of them; its times are seconds until the views were
     right, and `goals` has those that were set for them."""
 
-    def __init__(self, network, folder, stack, rate, **options):
-        self.network, self.folder = network, folder
-        self.stack, self.rate, self.options = stack, rate, options
+    def __init__(self, network, folder, stack, rate, spark, **options):
+        self.network, self.folder, self.spark = network, folder, spark
+        self.stack, self.rate = stack, rate
+        self.options = options | {"trace": str(folder / "trace")}
         if stack.endswith("tcp"):       # else each would dial its own address alone
             places = [f"{network.address(name)}:7700" for name in network.numbers]
             self.options |= {"discovery": f"hosts:{','.join(places)}", "port_range": 1}
@@ -164,7 +167,8 @@ class Group:
 
     def finish(self, *parts):
         """Stop the load, wait until everything has come, and check all that any run
-        promises; see histories.check for `parts`. Note the numbers for the table."""
+        promises: what the applications wrote down (see histories.check for `parts`), and
+        the traces of their channels. Note the numbers for the table."""
         for answer in "quiet", "end":
             for process in self.processes.values():
                 process.stdin.write("go on\n")
@@ -182,6 +186,9 @@ class Group:
             self._wait_for_end(name)
         noise = {name: said for name in self.processes if "Traceback" in (said := self.said(name))}
         assert not noise
+        result, _ = audit(self.spark, [self.folder / "trace"])
+        assert result.groups.num_messages > 0
+        assert not result.violations, result.verdict
 
     def _wait_for_end(self, name):
         """Wait until a member has ended well, or say what it does instead."""
