@@ -110,6 +110,8 @@ FEW = """(Settings(members=5, late=3, loss=0.3, duration=0.5, messages=20, unica
 LOSS = "tests/sim/test_loss.py::"
 CHANGE = "tests/protocols/membership/test_change.py::"
 MEMBERSHIP = "tests/protocols/membership/test_membership.py::"
+ALIVE_TOGETHER = "test_the_members_of_a_large_view_say_alive_when_the_coordinator_does"
+ALIVE_FORGED = "test_who_forges_a_member_makes_nobody_say_alive_much_more_often"
 DURABLE = "tests/sim/test_durable.py::"
 BEFORE_A_GAP = "test_what_came_before_a_gap_and_behind_it_is_fetched_from_who_has_it"
 STATES = "tests/sim/test_state_transfer.py::"
@@ -1396,6 +1398,17 @@ MUTATIONS = [
              "return None\n        sender =",
              "self._note_stranger(header.sender)\n            return None\n        sender =",
              test=THREATS + "test_who_seeks_without_a_seal_is_not_even_asked_who_it_is"),
+    Mutation("say ALIVE when it is time, whatever the coordinator says", "Detection.hear_inside",
+             "self.next_beat = now", "pass",
+             test=MEMBERSHIP + ALIVE_TOGETHER),
+    Mutation("say ALIVE whenever the coordinator does", "Detection.hear_inside",
+             "self.next_beat - now <= (LATER - EARLIEST) * self.interval // 100",
+             "True", test=MEMBERSHIP + ALIVE_FORGED),
+    Mutation("do not wait for the coordinator to say ALIVE", "Detection._beat",
+             "else LATER", "else 80", test=MEMBERSHIP + ALIVE_TOGETHER),
+    Mutation("say ALIVE when any member does", "Detection.hear_inside",
+             "and member == self.layer.acting(set())", "",
+             test=MEMBERSHIP + ALIVE_FORGED),
     Mutation("wait longer for those who were cut off", "Membership._install",
              "- self.detection.silent", "",
              test=MEMBERSHIP

@@ -13,7 +13,7 @@ from ringcast.address import EVERYONE
 from ringcast.errors import ConfigError
 from ringcast.protocols.membership import discovery
 from ringcast.protocols.membership.detection import WATCHERS
-from ringcast.protocols.membership.messages import INSTALL, PRESENT, SEEK, Present, Seek
+from ringcast.protocols.membership.messages import ALIVE, INSTALL, PRESENT, SEEK, Present, Seek
 
 FIVE = "ABCDE"
 
@@ -592,6 +592,62 @@ def test_fifty_members_form_one_view_and_say_little():
     headers = 28 * (world.num_sent - sent_before)       # of IPv4 and UDP
     sent = (world.num_bytes - before + headers) / 50 / ((world.now - began) / 1e9)
     assert sent < 1000                                  # bytes a second of one member
+
+
+def beats(world, milliseconds):
+    """Return when each member says ALIVE, in nanoseconds, by its name."""
+    said = {name: [] for name in world.nodes}
+    world.tap = lambda node, datagram: datagram[3] == ALIVE and (
+        said[node.name][-1:] != [world.now]) and said[node.name].append(world.now)
+    world.run(milliseconds)
+    world.tap = None
+    return said
+
+
+@pytest.mark.parametrize("count", [11, 60])
+def test_the_members_of_a_large_view_say_alive_when_the_coordinator_does(count):
+    world = World(7, delay=(50_000, 200_000)).start(*(f"m{number}" for number in range(count)))
+    assert world.run_until_one(5000) is not None
+    world.run(500)
+    leader = world["m0"].view.coordinator.name
+    said = beats(world, 2000)
+    assert 9 <= len(said[leader]) <= 11
+    for times in said.values():
+        assert all(min(at - each for each in said[leader] if each <= at) <= 200_000
+                   for at in times if at >= said[leader][0])
+        assert abs(len(times) - len(said[leader])) <= 1
+
+
+def test_without_its_coordinator_a_large_view_says_alive_a_little_later():
+    world = World(7).start(*(f"m{number}" for number in range(11)))
+    assert world.run_until_one(5000) is not None
+    leader = world["m0"].view.coordinator.name
+    world[leader].pause(1600)
+    said = beats(world, 1500)
+    assert not said.pop(leader)
+    interval = world["m0"].layer.detection.interval
+    for times in said.values():
+        pauses = [later - sooner for sooner, later in pairwise(times)]
+        assert pauses and min(pauses) > 1.2 * interval and max(pauses) < 1.3 * interval
+    world.run(3000)
+    assert set(views(world).values()) == {1}
+
+
+@pytest.mark.parametrize("age, most", [(0, 16), (5, 11)])
+def test_who_forges_a_member_makes_nobody_say_alive_much_more_often(age, most):
+    """The coordinator's ALIVE makes others say it sooner, but not any member's."""
+    world = World(7).start(*(f"m{number}" for number in range(11)))
+    assert world.run_until_one(5000) is not None
+    forged = world[world["m0"].view.members[age].name]
+
+    def forge():
+        forged.layer.settling.say(EVERYONE, world.now)
+        forged.end_turn()
+
+    for number in range(400):
+        world.at(world.now + number * 5 * MS, forge)
+    others = [times for name, times in beats(world, 2000).items() if name != forged.name]
+    assert all(9 <= len(times) <= most for times in others)
 
 
 # ------------------------------------------------------------------ who is heard and does not hear

@@ -18,9 +18,14 @@ A member may say that it has messages of a departed sender, and not give them. N
 can have what is sent later before it has these. So this is a reason to suspect it, too
 (multicast/fetching.py).
 
+In a view of more than FEW members all say ALIVE when the coordinator does. What comes
+at one moment takes each of them a few turns; what comes one by one, a turn for each. So
+many idle members on few cores cost half as much. If the coordinator is not heard, each
+says ALIVE a little later by itself.
+
 A process that is gone refuses datagrams and dials. Then it is probed at once, and
 nobody waits for suspect_timeout. Multicasts are never refused, so each member also says
-ALIVE to the next one of the view alone, in a small group several times in
+ALIVE to the next one of the view alone, of FEW members several times in
 heartbeat_interval. Nobody is suspected by a refusal alone, because anybody can forge
 one. A connection that ended shows nothing: if it is not made again, silence decides.
 
@@ -51,7 +56,10 @@ PROBES = 3              # unanswered, before a silent member is suspected ...
 PROBES_REFUSED = 2      # ... and before one whose process seems to be gone is
 PROBE_SHARE = 20        # of suspect_timeout: the time between two probes
 NUDGES = 3              # to the next member, in heartbeat_interval ...
-FEW = 10                # ... in a view of so many members; in a larger one it is one
+FEW = 10                # ... in a view of so many members; in a larger one with each ALIVE
+# In percent of heartbeat_interval: when a member says ALIVE by itself if the coordinator
+# should have done so before, and how soon it does so again when the coordinator does.
+LATER, EARLIEST = 125, 70
 REFUSED_PAUSE = nanoseconds(20.0)       # between two probes of one that seems to be gone
 MOST_PATIENCE = 8       # times suspect_timeout
 OUTSIDE = 2             # times suspect_timeout, until who does not say our view is outside
@@ -147,10 +155,15 @@ class Detection:
         self.probing.pop(member, None)
 
     def hear_inside(self, member: int, now: Instant) -> None:
-        """Note that a member has our view."""
+        """Note that a member has our view, and say ALIVE if it leads and does."""
         if member in self.watched:
             self.inside[member] = now
             self.outside.discard(member)
+        if self.next_beat is not None and not self._are_few and (
+                self.next_beat - now <= (LATER - EARLIEST) * self.interval // 100
+                and member == self.layer.acting(set())):
+            self.next_beat = now
+            self.tick(now)
 
     def refuse(self, member: int, now: Instant) -> None:
         """Note that a datagram or a dial to a member was refused."""
@@ -364,13 +377,20 @@ class Detection:
         self.layer.send_control(SUSPECTS, body, EVERYONE, now)
 
     def _beat(self, now: Instant) -> None:
-        self.next_beat = now + self.interval
         me = self.layer.local.incarnation
-        if len(self.watchers) <= WATCH_ALL or self.layer.acting(set()) == me:
+        leads = self.layer.acting(set()) == me
+        self.next_beat = now + self.interval * (100 if leads or self._are_few else LATER) // 100
+        if len(self.watchers) <= WATCH_ALL or leads:
             self.layer.settling.say(EVERYONE, now)
-            return
-        for member in sorted(self.watchers[me]):
-            self.layer.settling.say(member, now)
+        else:
+            for member in sorted(self.watchers[me]):
+                self.layer.settling.say(member, now)
+        if not self._are_few:
+            self._nudge(now)
+
+    @property
+    def _are_few(self) -> bool:
+        return len(self.layer.members) <= FEW
 
     def _nudge(self, now: Instant) -> None:
         """Say ALIVE to the next member of the view alone. If its process is gone, that
@@ -385,8 +405,8 @@ class Detection:
                 return
 
     def _wait_to_nudge(self, now: Instant) -> None:
-        times = NUDGES if len(self.layer.members) <= FEW else 1
-        self.next_nudge = now + self.interval // times if len(self.layer.members) > 1 else None
+        has_next = self._are_few and len(self.layer.members) > 1
+        self.next_nudge = now + self.interval // NUDGES if has_next else None
 
 
 def watchers(members: Sequence[int], view_id: int) -> dict[int, set[int]]:
