@@ -4,8 +4,10 @@ a test of the layer, where that is much quicker.
 A mutation names a function by its qualified name ("Mcast.purge"), whichever file of
 the package or of the compiled core it is in; a class may stand for a function. It
 replaces `old`, which occurs there once, by `new`; any white space stands for any
-other. These are mistakes that somebody could make: the texts' own slips, what an
-earlier version did, a line forgotten, a comparison turned round.
+other. `more` are further such pairs in the same function or class: where one defence
+stands behind another, only a mistake in all of them shows that a test is about them.
+These are mistakes that somebody could make: the texts' own slips, what an earlier
+version did, a line forgotten, a comparison turned round.
 
     python tests/mutations/protocol.py          # all: simulate seeds until one fails, list them
     python tests/mutations/protocol.py purge    # those whose name, or whose function, has this word
@@ -123,6 +125,7 @@ PRIMARY = "tests/protocols/membership/test_primary.py::"
 MODEL = "tests/protocols/membership/test_primary_model.py::"
 THREATS = "tests/security/test_threats.py::"
 SEAL = "tests/security/test_seal.py::"
+SECRET = "tests/security/test_secret.py::"
 KEYS = "tests/security/test_view_keys.py::"
 TRUST = "tests/security/test_trust.py::"
 CHANNEL = "tests/security/test_trusting_channel.py::"
@@ -172,6 +175,7 @@ class Mutation:
     new: str
     draws: str = TO_ALL
     test: str = ""                      # catches it in place of the simulator, if that is quick
+    more: tuple[tuple[str, str], ...] = ()      # pairs of what is replaced, and by what
 
 
 UNREAD = "test_who_is_behind_with_reading_gives_nobody_up_but_not_for_ever"
@@ -1438,10 +1442,38 @@ MUTATIONS = [
              "    def take_linked(self)",
              test="tests/security/test_sealed_channel.py::"
                   "test_no_secret_is_in_what_a_member_says_of_itself"),
+    Mutation("a seal draws what every process draws", "open_transport",
+             "secrets.token_bytes(ENTROPY)", "bytes(ENTROPY)",
+             test=THREATS
+             + "test_a_real_channel_draws_what_is_random_from_the_operating_system"),
+    Mutation("a keyring draws what every process draws", "open_access",
+             "secrets.token_bytes(ENTROPY)", "bytes(ENTROPY)",
+             test=THREATS
+             + "test_a_real_channel_draws_what_is_random_from_the_operating_system"),
+    Mutation("off loopback without a seal", "check_interface",
+             "not address.is_loopback and not insecure", "False",
+             test=SECRET + "test_off_loopback_it_is_one_of_the_two"),
+    Mutation("take a secret that others can read", "_read_secret_file", "if not is_private:",
+             "if False:", test=SECRET + "test_a_secret_that_others_can_read_or_write_is_refused"),
+    Mutation("the check of a TCP record needs no key", "_check", ", key=key)", ")",
+             test=HANDSHAKE + "test_a_record_answers_one_record_and_is_made_with_one_key"),
+    Mutation("leave readable what is sent", "SealCore.seal_one",
+             "under.cipher.encrypt_into(nonce(header.channel, header.number), datagram,"
+             " clear(&header), sealed[HEADER:])",
+             "sealed[HEADER:HEADER + len(datagram)] = datagram",
+             test=THREATS + "test_nothing_can_be_read_of_what_is_sent"),
+    Mutation("remember each stranger that sends garbage", "Seal._note_stranger",
+             "and len(self._strangers) <= MOST_ASKED", "",
+             test=THREATS + "test_a_flood_of_garbage_is_counted_and_leaves_nothing_behind"),
+    Mutation("read a HELLO whose counts do not fit", "read_hello",
+             "if len(body) != end + more:", "if False:",
+             test=THREATS + "test_a_hello_with_counts_that_do_not_fit_is_refused"),
+    Mutation("read the counts of a HELLO that has none", "read_hello",
+             "if len(body) < _BODY.size:", "if False:",
+             test=THREATS + "test_a_hello_with_counts_that_do_not_fit_is_refused"),
     Mutation("show a secret that is given in the place of its path", "_read_secret_file",
              "if re.fullmatch", "if not re.match",
-             test="tests/security/test_secret.py::"
-                  "test_a_secret_that_is_given_itself_is_refused_and_not_shown"),
+             test=SECRET + "test_a_secret_that_is_given_itself_is_refused_and_not_shown"),
     Mutation("a forked child seals with its parent's numbers", "_disable_copies",
              "in tuple(CLOSINGS):", "in ():",
              test="tests/security/test_sealed_channel.py::"
@@ -1594,6 +1626,21 @@ MUTATIONS = [
              test=KEYS + "test_of_one_view_there_is_one_key"),
     Mutation("prepare an older view again", "Keyring.take", "view_id <= self.present or", "",
              test=KEYS + "test_an_older_view_is_not_prepared_again"),
+    Mutation("install a view that was given up for a later one", "Membership.take_install",
+             "elif install.id == self.promised:", "elif install.id <= self.promised:",
+             test=FORMER + "test_a_view_that_was_given_up_for_a_later_one_is_not_installed"),
+    Mutation("install the present view again", "Membership._install",
+             "mine.before != before or install.id <= before", "False",
+             more=(("seat.before != before for", "False for"),
+                   ("not self.multicast.may_end_at(mine.cut) or", "")),
+             test=FORMER + "test_a_former_member_that_says_install_again_changes_nothing"),
+    Mutation("install a former view again", "Membership",
+             "elif install.id == self.promised:", "elif install.id <= self.promised:",
+             more=(("mine.before != before or install.id <= before", "False"),
+                   ("seat.before != before for", "False for"),
+                   ("not self.multicast.may_end_at(mine.cut) or not self.rekeying.fits(install)",
+                    "False")),
+             test=FORMER + "test_a_former_member_that_says_install_again_changes_nothing"),
     Mutation("hold the keys of former views", "Keyring.install", "if each >= view_id", "",
              test=KEYS + "test_each_view_has_a_new_key"),
     Mutation("a view has other members than its key", "Keyring.fits",
@@ -1911,15 +1958,20 @@ def mutate(mutation: Mutation) -> tuple[Path, str]:
     place = there[0]
     lines = place.path.read_text().splitlines(keepends=True)
     body = "".join(lines[place.first - 1:place.last])
-    # Where the source breaks its lines does not matter.
-    old = re.sub(r"(?<=\S)\s+(?=\S)", "\0", mutation.old)
-    old = re.escape(old).replace("\0", r"\s+")
-    changed, times = re.subn(old, lambda found: mutation.new, body)
-    if times != 1:
-        raise ValueError(f"{mutation.name}: bring it up to date; what it replaces occurs"
-                         f" {times} times in {mutation.function}")
-    lines[place.first - 1:place.last] = [changed]
+    for old, new in ((mutation.old, mutation.new), *mutation.more):
+        body, times = replaced(body, old, new)
+        if times != 1:
+            raise ValueError(f"{mutation.name}: bring it up to date; what it replaces occurs"
+                             f" {times} times in {mutation.function}")
+    lines[place.first - 1:place.last] = [body]
     return place.path, "".join(lines)
+
+
+def replaced(text: str, old: str, new: str) -> tuple[str, int]:
+    """Return the text with `new` for `old`, and how often that was there. Where the
+    source breaks its lines does not matter."""
+    old = re.sub(r"(?<=\S)\s+(?=\S)", "\0", old)
+    return re.subn(re.escape(old).replace("\0", r"\s+"), lambda found: new, text)
 
 
 def build(path: Path, text: str, target: Path, variant: str = "debug") -> None:

@@ -59,3 +59,5 @@ def test_a_mutation_that_no_longer_fits_the_source_is_an_error():
         mutate(replace(fits, function="Mcast.forget"))
     with pytest.raises(ValueError, match="occurs 4 times in Mcast.purge"):
         mutate(replace(fits, old="minimum"))
+    with pytest.raises(ValueError, match="occurs 0 times in Mcast.purge"):
+        mutate(replace(fits, more=(("maximum", "minimum"),)))

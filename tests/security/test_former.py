@@ -132,9 +132,9 @@ def test_who_was_excluded_makes_no_view_of_the_others():
         assert cluster.former.keys[gone]
 
 
-def held_installs(cluster, comes=None):
+def held_installs(cluster, comes=None, deaf="B"):
     """Let A renew the view, or take in who comes. Return what it says as INSTALL, which
-    B does not get."""
+    the `deaf` do not get."""
     held = []
 
     def hold(source, datagram, sealed):
@@ -142,7 +142,7 @@ def held_installs(cluster, comes=None):
             held.append(datagram)
     cluster.former.hear = hold
     cluster["A"].members.coordinator.renews = comes is None
-    cluster.network.discard = lambda source, to, datagram: bool(held) and to == "B"
+    cluster.network.discard = lambda source, to, datagram: bool(held) and to in deaf
     if comes is not None:
         cluster.start(comes)
     cluster["A"].request_turn()
@@ -177,24 +177,78 @@ def test_a_view_with_a_public_key_that_was_changed_is_not_installed():
     assert target.members.view_id == install.id
 
 
+def said_of_views(cluster, kind):
+    """Let C be excluded and come again. Return what all have said of this kind until
+    then, with the one who said it."""
+    heard = []
+    cluster.former.hear = lambda source, datagram, sealed: heard.append((source, datagram))
+    for member in cluster.living():
+        member.members.coordinator.renews = True
+        member.request_turn()
+    cluster.run(500)
+    excluded(cluster)
+    cluster.heal()
+    cluster.settle(20_000)
+    said = [(source, datagram) for source, datagram in heard if datagram[3] == kind]
+    assert len({datagram for _, datagram in said}) >= 3
+    return said
+
+
+def keys_and_views(cluster):
+    """All that members have of views: their keys, what they have promised and what they
+    have installed."""
+    return [(member.members.rekeying.keyring.held(), member.members.promised,
+             member.members.install, member.members.num_views) for member in cluster.living()]
+
+
+def say_again(cluster, said):
+    for source, datagram in said:
+        for member in cluster.living():
+            if member is not source:
+                member.turn([datagram])
+
+
 def test_a_former_member_that_says_prepare_again_is_refused():
     """What a coordinator has said once is not said again by others: who repeats it in
     a later view, to those who know the secret."""
     cluster = group()
-    heard = []
-    cluster.former.hear = lambda source, datagram, sealed: heard.append((source, datagram))
-    excluded(cluster)
-    load_ = [(source, datagram) for source, datagram in heard if datagram[3] in (PREPARE, INSTALL)]
-    cluster.heal()
-    cluster.settle(20_000)
-    before = {member.name: member.members.rekeying.keyring.held() for member in cluster.living()}
-    assert load_
-    for source, datagram in load_:
-        for member in cluster.living():
-            if member is not source:
-                member.turn([datagram])
-    for member in cluster.living():
-        assert member.members.rekeying.keyring.held() == before[member.name]
+    said = said_of_views(cluster, PREPARE)
+    before = keys_and_views(cluster)
+    say_again(cluster, said)
+    assert keys_and_views(cluster) == before
+
+
+def test_a_former_member_that_says_install_again_changes_nothing():
+    """Be it of a former view or of the present one. More than one rule forbids it, so
+    the mistake that this finds is one in all of them."""
+    cluster = group()
+    said = said_of_views(cluster, INSTALL)
+    before = keys_and_views(cluster)
+    assert cluster["A"].members.view_id in {INSTALL.decode(datagram).id for _, datagram in said}
+    say_again(cluster, said)
+    assert keys_and_views(cluster) == before
+    load(cluster)
+
+
+def test_a_view_that_was_given_up_for_a_later_one_is_not_installed():
+    """Its coordinator keeps INSTALL back, is excluded, and says it then, before a
+    member has heard the INSTALL of the view without it."""
+    cluster = group()
+    former, later, late = cluster["A"].views[-1].names
+    held = held_installs(cluster, deaf=(later, late))
+    target, given_up = cluster[late].members, INSTALL.decode(held[0])
+    cluster.checkers.note_cause()
+    cluster.network.discard = lambda source, to, datagram: former in (source, to) or (
+        to == late and INSTALL.decode(held[-1]).id != given_up.id)
+    while target.promised == given_up.id:
+        cluster.run(1)
+    before = target.view_id
+    assert before < given_up.id < target.promised
+    cluster[late].turn([held[0]])
+    assert target.view_id == before
+    cluster.network.discard = lambda source, to, datagram: former in (source, to)
+    cluster.run(500)
+    assert target.view_id == cluster[later].members.view_id > given_up.id
 
 
 def test_a_view_that_stands_long_is_followed_by_one_with_another_key():

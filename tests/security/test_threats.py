@@ -315,6 +315,7 @@ def test_a_real_channel_draws_what_is_random_from_the_operating_system():
                                  open_access("g", 1, config, lambda: SECRET)) for _ in range(2)]
     one, other = (transport._seal for transport in transports)
     assert one.salt != other.salt and one.challenge != other.challenge
+    assert one.keyring.public != other.keyring.public
     for transport in transports:
         transport.close()
 
