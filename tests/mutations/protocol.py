@@ -1289,6 +1289,18 @@ MUTATIONS = [
              "            return None",
              "except self.invalid_tag:\n            return opened.toreadonly()",
              test=THREATS + "test_of_every_kind_of_datagram_no_flipped_bit_opens"),
+    Mutation("open what was altered in a view", "SealCore.open_one",
+             "except self.invalid_tag:\n            self.counters.datagrams_unopened += 1\n"
+             "            return None",
+             "except self.invalid_tag:\n            return opened.toreadonly() if tag else None",
+             test=THREATS + "test_of_every_kind_of_datagram_no_flipped_bit_opens[pair_in_view]"),
+    Mutation("open what was altered where keys are trusted", "SealCore.open_one",
+             "except self.invalid_tag:\n            self.counters.datagrams_unopened += 1\n"
+             "            return None",
+             "except self.invalid_tag:\n"
+             "            return opened.toreadonly() if known.root else None",
+             test=TRUST
+             + "test_of_every_kind_of_datagram_no_flipped_bit_opens_where_keys_are_trusted"),
     Mutation("believe a HELLO that was not made with the secret", "read_hello",
              "not hmac.compare_digest(check, _mac(key, said))", "False",
              test=THREATS + "test_of_a_hello_no_flipped_bit_is_believed"),

@@ -7,11 +7,13 @@ from random import Random
 from ringcast._core import wire
 from ringcast.protocols.security.keys import Keys
 from ringcast.protocols.security.seal import ENTROPY, Seal
+from ringcast.stack import HeldKeys
 from ringcast.status import by_name
 
 SECRET = Random("secret").randbytes(32)
 DATA, HIGHEST, ALIVE = 1, 3, 24         # kinds
 MS = 1_000_000
+VIEW = 1 << 32          # an id
 
 
 def keys(secret=SECRET, group="g", cipher="aes-256-gcm"):
@@ -19,14 +21,15 @@ def keys(secret=SECRET, group="g", cipher="aes-256-gcm"):
 
 
 class Member(Seal):
-    """A process. Each has random bytes of its own."""
+    """A process. Each has random bytes of its own. Kinds that are `outside` need no
+    view."""
 
     drawn = 0
 
-    def __init__(self, number, **of_keys):
+    def __init__(self, number, outside=range(256), **of_keys):
         Member.drawn += 1
         entropy = Random(Member.drawn).randbytes(ENTROPY)
-        super().__init__(keys(**of_keys), number, entropy, {DATA}, {ALIVE}, range(256))
+        super().__init__(keys(**of_keys), number, entropy, {DATA}, {ALIVE}, outside)
 
     def say(self, text, dest=0, kind=ALIVE):
         """A sealed datagram."""
@@ -53,8 +56,16 @@ def meet(*members, now=0):
                     member.open([hello], now)
 
 
-def pair(**of_keys):
+def pair(**options):
     """Two members that have met."""
-    a, b = Member(1, **of_keys), Member(2, **of_keys)
+    a, b = Member(1, **options), Member(2, **options)
     meet(a, b)
+    return a, b
+
+
+def pair_in_view():
+    """Two members that have met, and seal all that they say with the key of a view."""
+    a, b = pair(outside=())
+    for each in (a, b):
+        each.rekey(HeldKeys(VIEW, {VIEW: bytes(32)}, {VIEW: (1, 2)}), 0)
     return a, b

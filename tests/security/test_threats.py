@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from sealed_members import ALIVE, MS, SECRET, Member, keys, meet, pair
+from sealed_members import ALIVE, MS, SECRET, Member, keys, meet, pair, pair_in_view
 
 from ringcast._core import wire
 from ringcast.access import open_access
@@ -72,14 +72,26 @@ def test_a_datagram_without_a_check_is_read_only_where_a_seal_is_its_check(seale
     assert b.malformed == 1
 
 
-def test_of_every_kind_of_datagram_no_flipped_bit_opens():
-    a, b = pair()
+def check_flipped_bits(a, b):
+    """See that `b` opens what `a` says, and nothing of that with one other bit. Return
+    the clear headers."""
+    opening, headers = [b, *b._views.values()], []
     for datagram in OF_EACH_KIND:
         said = sealed_by(a, own(a, datagram))
+        headers.append(HEADER.unpack_from(said))
         for damaged in flipped(said):
             assert b.open([damaged], 0) == []
-        assert b.senders[1].number == 0 and b.open([said], 0) == [own(a, datagram)]
-    assert len(OF_EACH_KIND) > 30
+        assert {each.senders[1].number for each in opening if 1 in each.senders} == {0}
+        assert b.open([said], 0) == [own(a, datagram)]
+    assert len(headers) > 30
+    return headers
+
+
+@pytest.mark.parametrize("members", [pair, pair_in_view])
+def test_of_every_kind_of_datagram_no_flipped_bit_opens(members):
+    """Be it sealed with the secret alone, or with the key of a view too."""
+    headers = check_flipped_bits(*members())
+    assert {bool(number >> 32) for *_, number in headers} == {members is pair_in_view}
 
 
 def test_who_seeks_without_a_seal_is_not_even_asked_who_it_is():
