@@ -1,7 +1,10 @@
 """The target `outsider`: bytes as a program for a sealed group of three (the whole
-stacks, in the simulator) and somebody without the key. It has read the wire format and
-hears all that is sent. It says that again, damaged or under another header; it says
-datagrams of every kind without a seal, or sealed with a secret of its own.
+stacks, in the simulator) and somebody without the key. The first byte says which stack
+it is, and whether the group has a secret or trusted keys. The outsider has read the
+wire format and hears all that is sent. It says that again, damaged or under another
+header; it says datagrams of every kind without a seal, or sealed with a secret or a key
+of its own, when it has answered as a member does. Over TCP it rewrites the stream of a
+link: what it says comes in frames, under a true length or a false one.
 
 Nothing of it may open, nor change a view, nor be remembered: each datagram is counted
 and dropped. The checkers of the simulator look on, and at the end nothing is owed.
@@ -10,11 +13,14 @@ and dropped. The checkers of the simulator look on, and at the end nothing is ow
 from typing import Any
 
 import msgspec
+from byte_stream import UNKNOWN, Socket
 from hostile import EDGES, Program
 
 from ringcast._core import wire
 from ringcast.address import EVERYONE
-from ringcast.protocols.security import seal as sealing
+from ringcast.protocols.security import keyring as keyrings, seal as sealing
+from ringcast.protocols.security.identity import Identity
+from ringcast.protocols.security.keyring import Keyring
 from ringcast.protocols.security.keys import Keys
 from ringcast.protocols.security.seal import ENTROPY, HEADER, MAGIC, VERSION, Seal
 from ringcast.sim.cluster import Cluster
@@ -22,8 +28,10 @@ from ringcast.sim.member import Member
 from ringcast.sim.network import MS
 from ringcast.stack import group_id
 from ringcast.stacks import BULK, CONTROL, OUTSIDE
+from ringcast.transport.tcp.link import Link, ReadBuffer
 
-STACKS = ("mcast-udp", "nakack2-udp")
+STACKS = ("mcast-udp", "nakack2-udp", "mcast-tcp", "nakack2-tcp")
+TRUSTS = 4                              # bit of the first byte
 NAMES = "ABC"
 MOST = 300                              # datagrams that it remembers
 OLD = 100 * MS                          # after which a datagram has arrived everywhere
@@ -44,22 +52,25 @@ class Overheard(Cluster):
         super().send(source, dest, datagram)
 
 
-
 class Outsider:
     """One run of a program."""
 
     def __init__(self, data: bytes) -> None:
         self.program = Program(data)
-        self.cluster = Overheard(NAMES, stack=self.program.choice(STACKS), sealed=True, seed=1,
-                               form_margin=20, heartbeat_interval=50, suspect_timeout=1000)
+        first = self.program.byte()
+        self.stack, self.trusts = STACKS[first % len(STACKS)], bool(first & TRUSTS)
+        self.cluster = Overheard(NAMES, stack=self.stack, sealed=True, trusted=self.trusts, seed=1,
+                                 form_margin=20, heartbeat_interval=50, suspect_timeout=1000)
         self.cluster.stranger = None                    # the simulator's own
+        for pretender in self.cluster.pretenders:
+            pretender.end()
         self.cluster.former.hear = lambda *_: None
         self.cluster.start()
         self.cluster.settle(20_000)
         # What came before its sender had answered was dropped. It would open once.
         self.cluster.heard.clear()
         self.views = self.view_ids()
-        self.num_said = 0
+        self.num_said = self.num_framed = 0
 
     def view_ids(self) -> list[list[int]]:
         return [[view.id for view in member.views] for member in self.cluster.living()]
@@ -89,12 +100,26 @@ class Outsider:
         """Say a datagram to a member. Check that it is counted, and no more."""
         target = self.cluster.incarnations[dest] if dest else self.member()
         seal = target.transport.seal
+        came = [datagram] if self.cluster.links is None else self.framed(datagram)
         before = seal.status()
-        assert seal.open([datagram], self.cluster.now) == []
+        assert seal.open(came, self.cluster.now) == []
         counted = [getattr(seal.status(), name) - getattr(before, name) for name in COUNTED]
         own = datagram[8:16] == seal.member.to_bytes(8, "little")       # a HELLO of its own
-        assert sum(counted) == 1 or (own and not any(counted)), counted
+        assert sum(counted) == len(came) or (own and not any(counted)), counted
         self.num_said += 1
+
+    def framed(self, datagram: bytes) -> list[memoryview]:
+        """Return what a link reads if somebody puts a datagram into its stream twice.
+        Often it is in a frame of the one who is at the other end."""
+        peer = int.from_bytes(datagram[8:16].ljust(8, b"\0"), "little")
+        peer = peer if self.program.byte() & 7 else self.name()
+        size = len(datagram) if self.program.byte() & 7 else self.number() % 2**10
+        socket, frames = Socket(), []
+        socket.arrivals.append(2 * (size.to_bytes(4, "little") + datagram))
+        link = Link(socket, peer, ("127.0.0.1", 7700), None, 1)         # type: ignore[arg-type]
+        link.read(frames, [ReadBuffer()])
+        self.num_framed += len(frames)
+        return frames
 
     def member(self) -> Member:
         return self.program.choice(self.cluster.living())
@@ -135,14 +160,28 @@ class Outsider:
         self.say(self.plain())
 
     def say_with_another_secret(self) -> None:
-        """Seal it as a member does, whose number it has, but with another secret."""
-        keys = Keys(bytes([1]) * 32, self.cluster.sealing.group, "aes-256-gcm")
-        seal = Seal(keys, self.name() or 1, bytes(ENTROPY), BULK, CONTROL, OUTSIDE)
+        """Seal it as a member does, whose number it has, but with another secret, or a
+        key that nobody trusts. It has read what the members ask, and answers."""
+        seal, plain = self.another_seal(self.name() or 1), self.plain()
         if self.program.byte() & 1:
+            members = self.cluster.living()
+            seal._answers = {each.incarnation: each.transport.seal.challenge for each in members}
+            seal._publics = {each.incarnation: each.keyring.public for each in members}
             for hello in seal.hellos(0):
                 self.say(hello)
-        ((_, sealed),), = seal.seal([(EVERYONE, self.plain())])
+            plain = plain[:8] + seal.member.to_bytes(8, "little") + plain[16:]
+        ((_, sealed),), = seal.seal([(EVERYONE, plain)])
         self.say(bytes(sealed))
+
+    def another_seal(self, number: int) -> Seal:
+        """Return a seal that has not what members have."""
+        of = self.cluster.sealing
+        if not self.trusts:
+            keys = Keys(bytes([1]) * 32, of.group, "aes-256-gcm")
+            return Seal(keys, number, bytes(ENTROPY), BULK, CONTROL, OUTSIDE)
+        ring = Keyring(of.group, number, bytes(keyrings.ENTROPY),
+                       Identity(UNKNOWN, dict(of.trusted)))
+        return Seal(of.keys, number, bytes(ENTROPY), BULK, CONTROL, OUTSIDE, ring)
 
     def plain(self) -> bytes:
         """Return a datagram of any kind in a member's name, with the fields that its
