@@ -2,6 +2,7 @@
 understood or refused as a whole."""
 
 import struct
+import tracemalloc
 from array import array
 from itertools import combinations
 
@@ -182,6 +183,45 @@ def test_decision_4_only_messages_above_low_and_up_to_low_plus_capacity_become_o
                                                                                        beyond):
     arrivals = wire.read_data(HEADER + run(first, b"a", b"b", b"c"), 100, 10)
     assert (arrivals.old, sum(map(len, arrivals.batches)), arrivals.beyond) == (old, inside, beyond)
+
+
+def memory_of_reading(datagram, capacity):
+    """Return how many bytes it takes to read this and to hold what was read, and
+    that."""
+    tracemalloc.start()
+    try:
+        read = wire.read_data(datagram, 0, capacity)
+        return tracemalloc.get_traced_memory()[1], read
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("capacity", [8, 64, 1024, 32_768])
+@pytest.mark.parametrize(("body", "of_each"), [
+    (run(1, *[b""] * 32_700), 16), (run(1, *[b"xy"] * 16_300), 64),
+    (b"".join(run(number, b"xy") for number in range(1, 2300)), 320)],
+    ids=["empty", "small", "each for itself"])
+def test_a_datagram_of_tiny_messages_takes_memory_for_those_that_are_in_the_window(body, of_each,
+                                                                                  capacity):
+    memory, read = memory_of_reading(HEADER + body, capacity)
+    assert len(HEADER + body) > 64_000 and read.inside <= capacity
+    assert memory <= 1000 + read.inside * of_each
+
+
+def test_a_datagram_that_repeats_a_window_takes_a_few_times_its_size():
+    datagram = HEADER + b"".join(run(1, *[b"xy"] * 8) for _ in range(1_100))
+    memory, read = memory_of_reading(datagram, 8)
+    assert read.inside == 8 * 1_100 and memory < 12 * len(datagram)
+
+
+@pytest.mark.parametrize("body", [
+    run(1, *[b""] * 30_000, count=65_535), run(1, *[b""] * 30_000, size=2**32 - 1),
+    run(1, b"x" * 60_000, count=1, size=2**31), run(1, *[b"xy"] * 10_000, size=19_998)[:-2],
+    run(1, count=10_000, size=10_000) + b"\xff" * 30_000, run(1, *[b""] * 30_000) + b"x"],
+    ids=["count", "size", "size of one", "sum", "each", "rest"])
+def test_a_datagram_whose_lengths_lie_takes_no_memory(body):
+    memory, read = memory_of_reading(HEADER + body, 1 << 20)
+    assert read is None and memory < 1000
 
 
 @pytest.mark.parametrize("low", [2**63 - 2, 2**64 - 2, 2**64 - 1, 0])

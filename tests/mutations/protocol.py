@@ -125,6 +125,7 @@ PRIMARY = "tests/protocols/membership/test_primary.py::"
 MODEL = "tests/protocols/membership/test_primary_model.py::"
 THREATS = "tests/security/test_threats.py::"
 SEAL = "tests/security/test_seal.py::"
+WIRE = "tests/core/test_wire.py::"
 SECRET = "tests/security/test_secret.py::"
 KEYS = "tests/security/test_view_keys.py::"
 TRUST = "tests/security/test_trust.py::"
@@ -1289,6 +1290,13 @@ MUTATIONS = [
              "            return None",
              "except self.invalid_tag:\n            return opened.toreadonly()",
              test=THREATS + "test_of_every_kind_of_datagram_no_flipped_bit_opens"),
+    Mutation("make objects of messages beyond the window", "clip",
+             "room = capacity - start if", "room = count if",
+             test=WIRE + "test_a_datagram_of_tiny_messages_takes_memory_for_those_that_are_in_"
+                         "the_window"),
+    Mutation("read a run whose lengths do not add up", "read_run",
+             "<Py_ssize_t> size if total == run.size else -1", "<Py_ssize_t> size",
+             test=WIRE + "test_a_datagram_whose_lengths_lie_takes_no_memory"),
     Mutation("open what was altered in a view", "SealCore.open_one",
              "except self.invalid_tag:\n            self.counters.datagrams_unopened += 1\n"
              "            return None",
