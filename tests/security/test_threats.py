@@ -385,6 +385,32 @@ def test_who_only_records_makes_a_member_say_no_more_than_it_has_said():
     assert said < came / 20
 
 
+def check_answers(member, recorded, of_an_answer):
+    """See how much a member says when it is told HELLOs that somebody has recorded: for
+    each alone no more than that and an answer, and for all at once no more than those.
+    What is no HELLO brings one that asks, however many come in a PAUSE."""
+    for said in recorded:
+        member.open([said], 0)
+        assert 0 < sum(map(len, member.hellos(0))) <= len(said) + of_an_answer
+    member.open(recorded, 0)
+    assert 0 < sum(map(len, member.hellos(0))) <= sum(map(len, recorded))
+    garbage = [HEADER.pack(sealing.MAGIC, sealing.VERSION, 1, 0, number, 1) + bytes(16)
+               for number in range(1000, 1008)]
+    asked = []
+    for step in range(100):
+        member.open(garbage, step * sealing.PAUSE // 10)
+        asked += member.hellos(step * sealing.PAUSE // 10)
+    assert 0 < len(asked) <= 11 and sum(map(len, asked)) < 100 * len(b"".join(garbage)) / 10
+
+
+def test_no_hello_is_answered_with_much_more_than_it_has():
+    """Whoever says it again has no more sent around than he sends: what a member says
+    goes to everybody, and nowhere else."""
+    a, _ = pair()
+    recorded = [Member(number).hellos(0)[0] for number in range(3, 103)]
+    check_answers(a, recorded, hello._ANSWER.size)
+
+
 @pytest.mark.parametrize("size", range(HEADER_SIZE + 40))
 def test_a_datagram_of_any_length_is_read_without_an_error(size):
     _, b = pair()

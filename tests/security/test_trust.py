@@ -10,7 +10,7 @@ import pytest
 from ports import free_port
 from sealed_members import MS, keys, meet
 from test_former import held_installs
-from test_threats import check_flipped_bits, flipped, sealed_by
+from test_threats import check_answers, check_flipped_bits, flipped, sealed_by
 from trusting_members import Trusting, key_of, private, trusting
 
 from ringcast._core import wire
@@ -221,6 +221,12 @@ def test_only_so_many_signatures_are_checked(monkeypatch):
         b.open([forged] * 20, step * MS)
     assert identities.BURST <= len(checked) <= identities.BURST + 501
     assert not b._answers and 9 not in b.senders and b.count("hellos_refused") == 20_000
+
+
+def test_no_signed_hello_is_answered_with_much_more_than_it_has():
+    a, _ = pair()
+    recorded = [Trusting(number, "c").hellos(0)[0] for number in range(3, 103)]
+    check_answers(a, recorded, hello._ANSWER.size + hello.ROOT_SIZE)
 
 
 def test_what_concerns_others_is_not_checked():

@@ -1,6 +1,8 @@
 """What one datagram in another's name can do to the membership of a group
 (docs/threats.md), and what it cannot."""
 
+from collections import Counter
+
 import msgspec
 import pytest
 from membership_world import MS, World
@@ -22,12 +24,15 @@ from ringcast.protocols.membership.messages import (
     REFUSE,
     REPORT,
     SEEK,
+    WHO,
     Absent,
     Alive,
+    Empty,
     Gone,
     Install,
     Leave,
     Prepare,
+    Present,
     Report,
     Seat,
     Seek,
@@ -47,12 +52,15 @@ def formed(names="ABC", **options):
 
 
 def hear(node, sender, kind, body):
-    """`node` hears what `sender` has not said; a number is a stranger."""
+    """`node` hears what `sender` has not said; a number is a stranger. Return how many
+    bytes that are."""
     if isinstance(sender, int):
         stack = Stack([Layer()], local=Address("Z", sender), group="world")
     else:
         stack = sender.stack
-    node.arrive(stack.control(kind, body).data)
+    data = stack.control(kind, body).data
+    node.arrive(data)
+    return len(data)
 
 
 def test_a_joiner_keeps_no_promise_to_somebody_who_does_not_come():
@@ -180,6 +188,49 @@ def test_however_many_seek_with_the_name_of_a_member_it_is_said_only_so_often():
     hear(world["A"], 7, SEEK, Seek("A", "elsewhere", world["A"].layer.meeting.terms, 1))
     world.run(1)
     assert said[before:] == ["A"]
+
+
+def of_stranger(kind, number, terms):
+    """What a stranger says who wants an answer, as briefly as it can."""
+    return {SEEK: lambda: Seek(f"m{number}", "elsewhere", terms, 1),
+            PRESENT: lambda: Present(f"m{number}", "elsewhere", terms, number << 32, 1, number),
+            ALIVE: lambda: Alive(number << 32, 0), WHO: Empty}[kind]()
+
+
+@pytest.mark.parametrize("has_view", [True, False])
+@pytest.mark.parametrize("kind", [SEEK, PRESENT, ALIVE, WHO], ids=str)
+def test_strangers_have_a_small_part_sent_of_what_they_send(kind, has_view):
+    """In bytes: to where they say that they are, a quarter at most, and nothing where
+    there is a view; to everybody a fifth."""
+    world = formed() if has_view else World(5, min_members=3).start("A")
+    world.run(20)
+    nodes, said = list(world.nodes.values()), Counter()
+    ours = {node.address.incarnation for node in nodes}
+
+    def tap(node, datagram):
+        said[int.from_bytes(datagram[16:24], "little")] += len(datagram)
+
+    world.tap, came = tap, 0
+    for number in [*range(1000, 1200)] * 5:
+        body = of_stranger(kind, number, nodes[0].layer.meeting.terms)
+        came += [hear(node, number, kind, body) for node in nodes][0]
+        world.run(0.1)
+    to_strangers = sum(size for dest, size in said.items() if dest not in ours | {EVERYONE})
+    assert to_strangers <= (0 if has_view else came / 4) and said[EVERYONE] <= came / 5
+    assert said[EVERYONE] or to_strangers
+
+
+@pytest.mark.parametrize("name", ["A", "A" * 64])
+def test_a_seek_is_answered_with_one_that_differs_only_in_names(name):
+    """By who has no view, and once: a forger has little more sent than he sends."""
+    world, said = World(5, min_members=3).start(name), []
+    world.run(20)
+    world.tap = lambda node, datagram: said.append(datagram)
+    for _ in range(3):
+        came = hear(world[name], 7, SEEK, of_stranger(SEEK, 7, world[name].layer.meeting.terms))
+        world.run(0)
+    answers = [len(each) for each in said if each[16:24] == (7).to_bytes(8, "little")]
+    assert len(answers) == 1 and answers[0] <= came + len(name) + len(world[name].physical)
 
 
 @pytest.mark.parametrize("is_joining", [False, True])
