@@ -1923,6 +1923,9 @@ MUTATIONS = [
              "if len(accepted) < MOST_HANDSHAKES:", "if True:",
              test="tests/security/test_strangers.py::test_thousands_of_idle_connections_keep_"
                   "nobody_out_and_cost_little[mcast-tcp]"),
+    Mutation("the oldest handshake makes room, of whichever host it is", "Handshaking._make_room",
+             "if shake.host == host", "",
+             test=TCP + "test_who_connects_often_from_one_host_ends_no_handshake_of_another"),
     Mutation("accept on and on without descriptors", "Handshaking._accept",
              "if error.errno in NO_DESCRIPTORS:", "if False:",
              test=TCP + "test_without_descriptors_accepting_pauses_and_goes_on_later"),

@@ -1373,6 +1373,21 @@ def test_many_connections_that_never_speak_do_not_keep_members_from_linking(memb
     run(a, b, until=lambda: len(a.events()) == len(b.events()) == 2)
 
 
+def test_who_connects_often_from_one_host_ends_no_handshake_of_another(member, handmade, passive,
+                                                                       monkeypatch):
+    """Also if that one is slow to answer. On one host the oldest of all makes room."""
+    monkeypatch.setattr(tcp_handshaking, "GRACE", 0)
+    a = member(1, **passive)
+    slow, local = handmade(2, a, host="127.0.0.2"), handmade(3, a)
+    run(a, until=lambda: a.count("handshakes_accepted") == 2)
+    for number in range(2 * MOST_HANDSHAKES):
+        handmade(9, a)
+        run(a, until=lambda: a.count("handshakes_accepted") == 3 + number)      # noqa: B023
+    assert a.count("handshakes_timed_out") > MOST_HANDSHAKES
+    assert slow.propose(a, 1).kind == Kind.ACCEPT
+    assert local.hear_record(a).kind == Kind.HELLO and local.is_refused(a)
+
+
 def test_a_flood_of_one_peer_does_not_starve_another(member, handmade, passive):
     a, quiet = member(1, **passive), member(3)
     flood = handmade(2, a)

@@ -2,9 +2,10 @@
 
 handshake.py says which records are sent when, and which connection wins if both sides
 dial. This file handles what goes wrong with connections. Each handshake has a deadline.
-At most MOST_HANDSHAKES of those that others began are open. The oldest makes room for
-the next one after GRACE; until then new connections wait in the kernel. So a peer that
-connects and sends nothing keeps nobody out. A member that has no descriptor left
+At most MOST_HANDSHAKES of those that others began are open. The oldest of the host that
+has most of them makes room for the next one after GRACE; until then new connections
+wait in the kernel. So a peer that connects and sends nothing keeps nobody out, and ends
+no handshake of another host that has fewer. A member that has no descriptor left
 accepts again later.
 
 The bytes behind a record are not read here: they belong to the link.
@@ -17,6 +18,7 @@ import secrets
 import select
 import socket
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -226,11 +228,12 @@ class Handshaking:
 
     def _make_room(self, now: int) -> bool:
         """Return whether another handshake may begin. If there are too many, close the
-        oldest; but each has at least GRACE."""
+        oldest of the host that has most of them; but each has at least GRACE."""
         accepted = [shake for shake in self.handshakes.values() if not shake.dialed]
         if len(accepted) < MOST_HANDSHAKES:
             return True
-        oldest = accepted[0]
+        (host, _), = Counter(shake.host for shake in accepted).most_common(1)
+        oldest = next(shake for shake in accepted if shake.host == host)
         if now - oldest.began < GRACE:
             self._stop_listening(oldest.began + GRACE)
             return False
