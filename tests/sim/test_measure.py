@@ -71,7 +71,7 @@ def test_more_loss_is_more_overhead_and_less_throughput():
 
 def test_under_loss_a_longer_interval_is_a_longer_tail():
     short, long = (measured(loss=0.05, xmit_interval=interval, duration=0.5,
-                            seed=4).percentile(0.99) for interval in (1.0, 100.0))
+                            seed=7).percentile(0.99) for interval in (1.0, 100.0))
     assert long > 2 * short
     without = {measured(xmit_interval=interval).percentile(0.99) for interval in (1.0, 30.0)}
     assert max(without) < 1.1 * min(without)  # nothing waits for a repeat

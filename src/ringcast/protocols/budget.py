@@ -36,10 +36,10 @@ class Budget:
 
 
 def set_window_limit(window: SendWindow, credit: int, config: Config, parts: int = 0) -> None:
-    """Let at most `credit` bytes be on their way from now on. All who take it have
-    `parts` bytes of a large message, which is acknowledged when it is whole; it has at
-    most a quarter of config.max_bytes, whatever somebody says. What is kept for others
-    is not on its way, either."""
+    """Let at most `credit` bytes be on their way from now on. All receivers have
+    `parts` bytes that not all have acknowledged: of a large message that is not whole,
+    or behind a gap; at most a quarter of config.max_bytes counts, whatever somebody
+    says. What is kept for others is not on its way, either."""
     is_new, window.credit = window.credit != credit, credit
     window.arrived = min(parts, config.max_bytes // frag.SHARES)
     window.ring.max_bytes = min(credit + window.arrived + window.kept, config.max_bytes)

@@ -279,16 +279,31 @@ class Stream:
 
     @property
     def parts(self) -> int:
-        """Return how many bytes are here of a large message that is acknowledged when
-        it is whole. They are not on their way any more: so many bytes more its sender
-        may have unacknowledged."""
+        """Return how many bytes are here that cannot be acknowledged yet: of a large
+        message that is acknowledged when it is whole, and of what is behind a gap. They
+        are not on their way any more: so many bytes more their sender may have
+        unacknowledged."""
         begun = self._begun()
-        return 0 if begun is None else begun.nbytes + HEAD.size * len(begun.parts)
+        whole = 0 if begun is None else begun.nbytes + HEAD.size * len(begun.parts)
+        return whole + self._behind_gap()
+
+    def _behind_gap(self) -> int:
+        """Return how many bytes are here behind a gap, of a stream to all. If something
+        before it is not freed yet, they are estimated."""
+        ring = self.ring
+        if self.dest is not None or ring.hd == ring.hr:
+            return 0
+        if ring.get((ring.hd + 1) % MODULUS) is not None:
+            return 0                                    # only the application is slow
+        missing = ring.num_missing
+        behind = (ring.hr - ring.hd) % MODULUS - missing
+        held = (ring.hr - ring.low) % MODULUS - missing
+        return ring.nbytes * behind // max(1, held)
 
     @property
     def is_unreported(self) -> bool:
         """Return whether there is anything to report: messages that are finished, or
-        more parts of a large one."""
+        more parts."""
         return self.unacked_messages > 0 or self.parts > self.told_parts
 
     def reported(self) -> None:

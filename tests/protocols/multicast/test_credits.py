@@ -6,6 +6,7 @@ import pytest
 from ringcast._core.wire import MAX_PAYLOAD
 from ringcast.protocols.multicast import mcast, stable
 from ringcast.sim.cluster import Cluster
+from ringcast.sim.network import Network
 
 CREDIT, SIZE = 20_000, 200_000
 UDP = ["mcast-udp", "nakack2-udp"]
@@ -195,6 +196,95 @@ def test_who_was_acknowledged_hears_of_a_quarter_of_its_window(stack):
         group.run(5)
         assert least <= reports() - before <= most
     group.settle()
+
+
+@pytest.mark.parametrize("loss, receivers, most", [(0.05, 1, 18), (0.2, 1, 55), (0.05, 3, 28),
+                                                   (0.2, 3, 160)])
+def test_what_has_come_behind_a_gap_leaves_room_for_more(loss, receivers, most):
+    """The socket buffers are what most systems give. The times are medians."""
+    times = []
+    for seed in range(3):
+        network = Network(delay=(50_000, 50_000), bandwidth=1_000_000_000)
+        group = Cluster("ABCD"[:receivers + 1], seed=seed, network=network, receive_budget=208_000)
+        group.start().run(1000)
+        a, others = group["A"], [group[name] for name in "BCD"[:receivers]]
+        a.send(b"first")
+        group.run(500)
+        network.loss, began, window = loss, group.now, a.multicast.send_window
+        a.offer(12_000, 1000)
+        while a.producer.multicasts.backlog or any(
+                other.multicast.windows[a.incarnation].ring.hd != window.ring.hr
+                for other in others):
+            group.run(0.2)
+        times.append((group.now - began) / 1_000_000)
+        network.heal()
+        group.settle()
+    assert sorted(times)[1] < most, times
+
+
+def test_what_has_come_behind_a_gap_is_told():
+    group = pair(**BY_BYTES["mcast-udp"])
+    a, window = group["A"], group["A"].multicast.send_window
+    stream, lost = group["B"].multicast.windows[a.incarnation].stream, []
+
+    def is_first(source, target, datagram):
+        lost.extend([datagram] if source == "A" and not lost else [])
+        return datagram in lost
+
+    group.network.discard = is_first
+    a.send(*[bytes(900)] * 20)
+    group.run(2)
+    most = window.credit + stream.parts
+    assert stream.ring.num_missing and window.credit * 5 // 4 <= window.ring.max_bytes <= most
+    group.run(1000)
+    assert stream.parts == 0 and window.ring.max_bytes == window.credit
+    group.settle()
+
+
+def test_what_waits_for_a_slow_application_leaves_no_room_for_more():
+    group = pair()
+    stream = group["B"].multicast.windows[group["A"].incarnation].stream
+    ring = stream.ring
+    ring.add(ring.hd + 2, bytes(900))
+    ring.add(ring.hd + 4, bytes(500))
+    assert stream.parts == 1400
+    ring.add(ring.hd + 1, bytes(900))
+    assert stream.parts == 0
+
+
+def test_what_is_not_freed_is_not_behind_a_gap():
+    group = pair()
+    stream = group["B"].multicast.windows[group["A"].incarnation].stream
+    ring = stream.ring
+    first = ring.hd + 1
+    for seqno in (first, first + 1, first + 3):
+        ring.add(seqno, bytes(900))
+    assert len(ring.remove_many(nullify=False)) == 2 and ring.low < first
+    assert stream.parts == 900
+
+
+def test_who_misses_nothing_makes_room_with_an_ack_alone():
+    group = Cluster("ABC", receive_budget=CREDIT, max_bundle_size=2000)
+    for name in "ABC":
+        group.start(name)
+    group.run(500)
+    a = group["A"]
+    a.send(b"first")
+    group.run(500)
+    layer, start = a.multicast, a.multicast.send_window.ring.low
+    group.network.discard = lambda source, target, datagram: True
+    a.send(*[bytes(500)] * 20)
+    group.run(1)
+
+    def acked(name, seqno, parts):
+        body = mcast.Ack({a.incarnation: seqno}, CREDIT, 0, {a.incarnation: parts})
+        a.arrive(group[name].stack.control(mcast.ACK, body, a.incarnation).data)
+        group.run(1)
+        return layer.send_window.ring.max_bytes
+
+    assert acked("B", start, 5000) == CREDIT, "C may have nothing"
+    assert acked("C", start + 4, 0) == CREDIT + 4 * 500
+    assert acked("C", start + 20, 0) == CREDIT + 5000
 
 
 def test_a_late_ack_says_nothing_of_a_large_message():

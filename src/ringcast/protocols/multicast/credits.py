@@ -4,8 +4,9 @@ each receiver (decision 7).
 A receiver grants each sender an equal share of its socket buffer (budget.py), and says
 so with what it reports: an ack or a vote. A sender's window holds no more than the
 smallest credit of all receivers, and than its own socket buffer. But a large message is
-acknowledged when it is whole, and may be larger than that. So a receiver also reports
-how much of it has come, and the sender may have as much more in its window.
+acknowledged when it is whole, and may be larger than that; and what comes behind a gap
+is acknowledged when the gap is filled. So a receiver also reports how much of both has
+come (parts), and the sender may have as much more in its window.
 """
 
 from collections.abc import Iterable
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from ringcast.protocols.multicast.windows import ReceiveWindow
 
 
-# {sender: bytes of its large message that is not whole} (Stream.parts)
+# {sender: bytes that have come of it and cannot be acknowledged yet} (Stream.parts)
 Parts = Annotated[dict[int, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_MEMBERS)]
 
 
 def latest_parts(seqno: Seqno, parts: int, known: Seqno | None, known_parts: int) -> int | None:
-    """Return how much has come of our large message, when a report says `parts`, and
-    that we are finished up to `seqno`; before we knew `known_parts` and `known`. None
-    if the report came late. What has come is here until all is whole."""
+    """Return how much has come that is not acknowledged, when a report says `parts`,
+    and that we are finished up to `seqno`; before we knew `known_parts` and `known`.
+    None if the report came late. What has come is here until it is acknowledged."""
     if known is None or precedes(known, seqno):
         return parts
     return max(parts, known_parts) if seqno == known else None
@@ -40,7 +41,8 @@ class Credits:
 
     def __init__(self, layer: "Multicast") -> None:
         self.layer = layer
-        # Of all receivers, in bytes: the credit, and what has come of a large message.
+        # Of all receivers, in bytes: the credit, and what has come and is not
+        # acknowledged.
         self.smallest, self.parts = layer.config.max_bytes, 0
         self.is_acked = False                           # another member has acknowledged us
 
@@ -54,8 +56,8 @@ class Credits:
         return layer.budget.share(layer.protocol, senders, layer.config.max_bytes)
 
     def parts_of(self, senders: Iterable[int]) -> dict[int, int]:
-        """Return how many bytes are here of these senders' large messages that are not
-        whole (Stream.parts)."""
+        """Return how many bytes of these senders are here that cannot be acknowledged
+        yet (Stream.parts)."""
         windows = self.layer.windows
         return {sender: parts for sender in senders if (parts := windows[sender].stream.parts)}
 

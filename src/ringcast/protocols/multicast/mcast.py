@@ -64,8 +64,9 @@ class Mcast(Multicast):
         super().__init__(local, config, budget, resume=resume, receiving=receiving, offset=offset,
                          lossless=lossless, observes=observes)
         self.acks = AckTable()
-        # Our credit at each member, and what it has of a large message, in bytes.
+        # Our credit at each member, and what it has and cannot acknowledge, in bytes.
         self.budgets: dict[int, tuple[int, int]] = {}
+        self.are_parts = False                  # somebody has something that it cannot acknowledge
         self.refusals: dict[int, bool] = {}     # members without a credit for us: were they asked?
         self.doubts = Backoff()                 # when to ask them
         self.met: dict[int, int] = {}           # since which view we wait for a member
@@ -100,18 +101,23 @@ class Mcast(Multicast):
         if 0 < ack.view_id < self.met.get(member, 0):
             return True
         self._track_acks_again(member, seqno)
-        self._note_budget(member, seqno, ack.budget, ack.parts.get(self.local.incarnation, 0))
+        is_new = self._note_budget(member, seqno, ack.budget,
+                                   ack.parts.get(self.local.incarnation, 0))
         if self.acks.ack(member, seqno):
             self.purge()
+        if is_new or self.are_parts:                    # then each ack counts
+            self._fit_budgets()
         return True
 
-    def _note_budget(self, member: int, seqno: Seqno, credit: int, parts: int) -> None:
-        """Note the credit that came with an ack, unless a later ack came before it."""
+    def _note_budget(self, member: int, seqno: Seqno, credit: int, parts: int) -> bool:
+        """Note the credit that came with an ack, unless a later ack came before it.
+        Return whether anything is new."""
         budget = self.budgets.get(member)
         latest = latest_parts(seqno, parts, self.acks.get(member), budget[1] if budget else 0)
-        if latest is not None and budget != (credit, latest):
-            self.budgets[member] = credit, latest
-            self._fit_budgets()
+        if latest is None or budget == (credit, latest):
+            return False
+        self.budgets[member] = credit, latest
+        return True
 
     def _on_refusal(self, member: int) -> None:
         """Believe that a member takes no messages if it says so again after it was
@@ -182,10 +188,25 @@ class Mcast(Multicast):
             self.purge()
 
     def _fit_budgets(self) -> None:
-        """Bound the send window by the smallest credit."""
-        budgets = self.budgets.values()
-        self.credits.use(min((credit for credit, _ in budgets), default=self.config.max_bytes),
-                         min((parts for _, parts in budgets), default=0))
+        """Bound the send window by the smallest credit. What a member has, acknowledged
+        or not, is not on its way to it. One that misses nothing has acknowledged more
+        than others, and has no parts."""
+        budgets = self.budgets
+        have, self.are_parts = 0, any(parts for _, parts in budgets.values())
+        if self.are_parts:
+            have = min(parts + self._acked_bytes(member) for member, (_, parts) in budgets.items())
+        self.credits.use(min((credit for credit, _ in budgets.values()),
+                             default=self.config.max_bytes), have)
+
+    def _acked_bytes(self, member: int) -> int:
+        """Estimate how many bytes a member has acknowledged of what not all have
+        acknowledged."""
+        window = self.send_window
+        ring, acked = window.ring, self.acks.get(member)
+        if acked is None or not precedes(window.acked, acked):
+            return 0
+        held = (ring.hr - ring.low) % MODULUS
+        return (acked - window.acked) % MODULUS * ring.nbytes // max(1, held)
 
     def purge(self) -> None:
         """Free what all have acknowledged; if there is nobody to wait for, all that was

@@ -230,7 +230,7 @@ class Nakack2(Multicast):
 
     @property
     def num_parts(self) -> int:
-        """Return how many bytes are here of large messages that are not whole."""
+        """Return how many bytes are here that we cannot vote for yet."""
         return sum(window.stream.parts for window in self.windows.values())
 
     def report(self) -> tuple[dict[int, tuple[Seqno, Seqno]], int, dict[int, int]]:

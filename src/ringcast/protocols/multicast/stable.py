@@ -319,8 +319,7 @@ class Stable(Layer):
         return StabilityReport(self.view_id, grant, digest, slowest, self._common_parts(votes))
 
     def _common_parts(self, votes: dict[int, Vote]) -> Parts:
-        """Return how much all other members have of large messages that are not
-        whole."""
+        """Return how much all other members have that they cannot vote for yet."""
         senders = set[int]().union(*(vote.parts for vote in votes.values()))
         common = {sender: min((vote.parts.get(sender, 0) for member, vote in votes.items()
                                if member != sender), default=0)
