@@ -61,7 +61,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     # capacity).
     capacity: Annotated[int, Meta(ge=1, le=MAX_CAPACITY)] = 32_768
 
-    # Bytes of messages that a window holds at most (decision 7).
+    # Bytes of messages that a window holds at most. While receivers wait for a repeat,
+    # a send window holds up to half as many more, which they have (decision 7).
     max_bytes: Count = 8 << 20
 
     # Milliseconds between two scans, which repeat acks and the highest seqno; more in

@@ -20,7 +20,8 @@ class Options(TypedDict, total=False):
     Values: whole number from 1 up to 67108864. Default: `32768`."""
 
     max_bytes: int
-    """Bytes of messages that a window holds at most (decision 7).
+    """Bytes of messages that a window holds at most. While receivers wait for a repeat,
+    a send window holds up to half as many more, which they have (decision 7).
     Values: whole number from 1 up to 1e+18. Default: `8388608`."""
 
     xmit_interval: float

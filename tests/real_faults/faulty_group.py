@@ -167,8 +167,8 @@ class Group:
 
     def finish(self, *parts):
         """Stop the load, wait until everything has come, and check all that any run
-        promises: what the applications wrote down (see histories.check for `parts`), and
-        the traces of their channels. Note the numbers for the table."""
+        promises: in what the applications wrote down (see histories.check for `parts`),
+        and in the traces of their channels. Note the numbers for the table."""
         for answer in "quiet", "end":
             for process in self.processes.values():
                 process.stdin.write("go on\n")

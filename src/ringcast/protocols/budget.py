@@ -10,7 +10,6 @@ smaller, so that its window always holds several of them.
 
 from ringcast._core.send_window import SendWindow
 from ringcast.config import Config
-from ringcast.protocols import frag
 
 NO_LIMIT = 1 << 40      # bytes, more than any window has
 SMALLEST_BUNDLE = 2048  # bytes; datagrams are not made smaller than that
@@ -38,11 +37,11 @@ class Budget:
 def set_window_limit(window: SendWindow, credit: int, config: Config, parts: int = 0) -> None:
     """Let at most `credit` bytes be on their way from now on. All receivers have
     `parts` bytes that not all have acknowledged: of a large message that is not whole,
-    or behind a gap; at most a quarter of config.max_bytes counts, whatever somebody
-    says. What is kept for others is not on its way, either."""
+    or behind a gap. Of these, half of config.max_bytes counts at most, whatever
+    somebody says. What is kept for others is not on its way, either."""
     is_new, window.credit = window.credit != credit, credit
-    window.arrived = min(parts, config.max_bytes // frag.SHARES)
-    window.ring.max_bytes = min(credit + window.arrived + window.kept, config.max_bytes)
+    window.arrived = min(parts, config.max_bytes // 2)
+    window.ring.max_bytes = min(credit + window.kept, config.max_bytes) + window.arrived
     if is_new:
         tune_bundling(window, credit, config)
 

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def most_sent(config: Config) -> int:
-    """Return how many bytes a send window holds at most. One message may exceed
-    max_bytes, else it could never be sent; so may a large one that goes in whole."""
-    return config.max_bytes + max(MAX_DATAGRAM, config.max_bytes // SHARES)
+    """Return how many bytes a send window holds at most. What receivers have behind a
+    gap may exceed max_bytes. So may one message, else it could never be sent; and a
+    large one that goes in whole."""
+    return config.max_bytes * 3 // 2 + max(MAX_DATAGRAM, config.max_bytes // SHARES)
 
 
 class WindowCheckers:

@@ -57,8 +57,8 @@ PROBES_REFUSED = 2      # ... and before one whose process seems to be gone is
 PROBE_SHARE = 20        # of suspect_timeout: the time between two probes
 NUDGES = 3              # to the next member, in heartbeat_interval ...
 FEW = 10                # ... in a view of so many members; in a larger one with each ALIVE
-# In percent of heartbeat_interval: when a member says ALIVE by itself if the coordinator
-# should have done so before, and how soon it does so again when the coordinator does.
+# In percent of heartbeat_interval: when a member says ALIVE by itself, if the
+# coordinator does not, and how soon it does so again if the coordinator does.
 LATER, EARLIEST = 125, 70
 REFUSED_PAUSE = nanoseconds(20.0)       # between two probes of one that seems to be gone
 MOST_PATIENCE = 8       # times suspect_timeout
