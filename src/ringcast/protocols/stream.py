@@ -28,6 +28,13 @@ from ringcast.stack import Instant, Layer
 OOB = int(Flag.OOB)     # arithmetic with a number is faster than with an enum
 
 
+def estimate_bytes(ring: Window, messages: int, missing: int = 0) -> int:
+    """Estimate how many bytes so many messages of a window have, of which so many are
+    missing."""
+    held = (ring.hr - ring.low) % MODULUS - missing
+    return messages * ring.nbytes // max(1, held)
+
+
 class Stream:
     """The messages of `sender` to `dest` (None: to everybody), which come through
     `ring`. `layer` delivers them.
@@ -296,9 +303,7 @@ class Stream:
         if ring.get((ring.hd + 1) % MODULUS) is not None:
             return 0                                    # only the application is slow
         missing = ring.num_missing
-        behind = (ring.hr - ring.hd) % MODULUS - missing
-        held = (ring.hr - ring.low) % MODULUS - missing
-        return ring.nbytes * behind // max(1, held)
+        return estimate_bytes(ring, (ring.hr - ring.hd) % MODULUS - missing, missing)
 
     @property
     def is_unreported(self) -> bool:
@@ -327,8 +332,7 @@ class Stream:
         done = (self.finished - self.kept) % MODULUS
         self.kept = self.finished
         self.unacked_messages += done
-        held = (self.ring.hr - self.ring.low) % MODULUS
-        self.unacked_bytes += done * self.ring.nbytes // max(1, held)
+        self.unacked_bytes += estimate_bytes(self.ring, done)
         return self.is_unreported
 
     def release(self, seqno: Seqno) -> int:

@@ -32,7 +32,7 @@ from ringcast.protocols.multicast.retention import keeps_for_others
 from ringcast.protocols.multicast.windows import ReceiveWindow
 from ringcast.protocols.retransmission import Backoff
 from ringcast.protocols.seqnos import MODULUS, Seqno, precedes
-from ringcast.protocols.stream import Stream
+from ringcast.protocols.stream import Stream, estimate_bytes
 from ringcast.stack import Instant
 from ringcast.status import McastStatus
 
@@ -201,12 +201,10 @@ class Mcast(Multicast):
     def _acked_bytes(self, member: int) -> int:
         """Estimate how many bytes a member has acknowledged of what not all have
         acknowledged."""
-        window = self.send_window
-        ring, acked = window.ring, self.acks.get(member)
+        window, acked = self.send_window, self.acks.get(member)
         if acked is None or not precedes(window.acked, acked):
             return 0
-        held = (ring.hr - ring.low) % MODULUS
-        return (acked - window.acked) % MODULUS * ring.nbytes // max(1, held)
+        return estimate_bytes(window.ring, (acked - window.acked) % MODULUS)
 
     def purge(self) -> None:
         """Free what all have acknowledged; if there is nobody to wait for, all that was
