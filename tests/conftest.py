@@ -45,7 +45,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.get_closest_marker("spark") or "spark" in item.fixturenames:
+        needs_spark = item.get_closest_marker("spark") or "spark" in item.fixturenames
+        if needs_spark and not item.get_closest_marker("faults"):   # these say which are short
             item.add_marker(pytest.mark.prove)
 
 

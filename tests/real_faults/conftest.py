@@ -28,10 +28,9 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture
-def start(request, stack, tmp_path, record_property):
+def start(request, stack, tmp_path, record_property, spark):
     """Return a function that starts a group and returns it when it has one view. What
     the table says of the test is noted in `group.row`."""
-    spark = request.getfixturevalue("spark")    # by name: all that list it are for `make prove`
     with ExitStack() as running:
         def start(names, rate=RATE, loss=0.0, **options):
             network = running.enter_context(Network(names, loss))

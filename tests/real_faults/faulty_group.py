@@ -11,8 +11,7 @@ from pathlib import Path
 
 import histories
 from processes import children
-
-from ringcast.audit.verdict import audit
+from traces import check_traces
 
 MEMBER = [sys.executable, str(Path(__file__).with_name("member.py"))]
 PATIENCE = 120          # seconds after which what should have happened will not
@@ -186,9 +185,7 @@ class Group:
             self._wait_for_end(name)
         noise = {name: said for name in self.processes if "Traceback" in (said := self.said(name))}
         assert not noise
-        result, _ = audit(self.spark, [self.folder / "trace"])
-        assert result.groups.num_messages > 0
-        assert not result.violations, result.verdict
+        check_traces(self.spark, self.folder / "trace")
 
     def _wait_for_end(self, name):
         """Wait until a member has ended well, or say what it does instead."""
