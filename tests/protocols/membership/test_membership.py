@@ -24,6 +24,10 @@ def formed(seed=0, names=FIVE, **options):
     return world
 
 
+def large(count):
+    return formed(7, [f"m{number}" for number in range(count)])
+
+
 def oldest(world):
     return world[world.living()[0].view.coordinator.name]
 
@@ -585,8 +589,7 @@ def test_nobody_is_excluded_in_an_hour_of_ten_members_that_lose_a_third():
 
 
 def test_fifty_members_form_one_view_and_say_little():
-    world = World(7).start(*(f"m{number}" for number in range(50)))
-    assert world.run_until_one(5000) is not None
+    world = large(50)
     before, sent_before, began = world.num_bytes, world.num_sent, world.now
     world.run(10_000)
     headers = 28 * (world.num_sent - sent_before)       # of IPv4 and UDP
@@ -606,10 +609,9 @@ def beats(world, milliseconds):
 
 @pytest.mark.parametrize("count", [11, 60])
 def test_the_members_of_a_large_view_say_alive_when_the_coordinator_does(count):
-    world = World(7, delay=(50_000, 200_000)).start(*(f"m{number}" for number in range(count)))
-    assert world.run_until_one(5000) is not None
+    world = large(count)
     world.run(500)
-    leader = world["m0"].view.coordinator.name
+    leader = oldest(world).name
     said = beats(world, 2000)
     assert 9 <= len(said[leader]) <= 11
     for times in said.values():
@@ -619,9 +621,8 @@ def test_the_members_of_a_large_view_say_alive_when_the_coordinator_does(count):
 
 
 def test_without_its_coordinator_a_large_view_says_alive_a_little_later():
-    world = World(7).start(*(f"m{number}" for number in range(11)))
-    assert world.run_until_one(5000) is not None
-    leader = world["m0"].view.coordinator.name
+    world = large(11)
+    leader = oldest(world).name
     world[leader].pause(1600)
     said = beats(world, 1500)
     assert not said.pop(leader)
@@ -636,8 +637,7 @@ def test_without_its_coordinator_a_large_view_says_alive_a_little_later():
 @pytest.mark.parametrize("age, most", [(0, 16), (5, 11)])
 def test_who_forges_a_member_makes_nobody_say_alive_much_more_often(age, most):
     """The coordinator's ALIVE makes others say it sooner, but not any member's."""
-    world = World(7).start(*(f"m{number}" for number in range(11)))
-    assert world.run_until_one(5000) is not None
+    world = large(11)
     forged = world[world["m0"].view.members[age].name]
 
     def forge():
