@@ -19,6 +19,16 @@ class Group(FormingGroup):
         views = {member.views[-1] for member in self.living()}
         return len(views) == 1 and sorted(views.pop().names) == sorted(names)
 
+    def cut_off(self, away, is_both_ways=True):
+        """Cut the links from all others to these members, and those back."""
+        self.checkers.note_cause()
+        here = set(self.members) - set(away)
+        self.network.cut |= {(a, b) for a in here for b in away}
+        if is_both_ways:
+            self.network.cut |= {(b, a) for a in here for b in away}
+        if self.links is not None:
+            self.links.break_all_cut()
+
 
 @pytest.fixture(params=STACKS)
 def group(request):
@@ -81,13 +91,22 @@ def test_the_death_of_a_coordinator_while_a_member_joins(group, kind, after):
     assert group.deaths.num_sprung == 1 and len(left) == 3 and group.formed(left)
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("kind", "away"), [("probe", "D"), ("suspects", "D"), ("present", "CD"),
+                                            ("offer", "CD")])
+def test_the_death_of_a_member_at_each_step_of_a_partition(group, kind, away, after):
+    group.deaths.set("", kind, after)
+    group.cut_off(away)
+    group.load(1000)
+    group.heal()
+    group.load(100)
+    left = [member.name for member in group.living()]
+    assert group.deaths.num_sprung == 1 and len(left) == 3 and group.formed(left)
+
+
 @pytest.mark.parametrize("is_both_ways", [True, False], ids=["both ways", "one way"])
 def test_two_sides_of_a_partition_become_one_group_again(group, is_both_ways):
-    group.checkers.note_cause()
-    links = [(a, b) for a in "AB" for b in "CD"]
-    group.network.cut |= {*links, *((b, a) for a, b in links)} if is_both_ways else set(links)
-    if group.links is not None:
-        group.links.break_all_cut()
+    group.cut_off("CD", is_both_ways)
     group.load(1000)
     assert any(len(member.views[-1]) < 4 for member in group.living())
     group.heal()
@@ -99,11 +118,7 @@ def test_two_sides_of_a_partition_become_one_group_again(group, is_both_ways):
 def test_only_the_side_with_the_majority_sends(stack):
     group = Group("ABCDE", stack, partition="primary", min_members=3).start()
     assert group.formed("ABCDE")
-    group.checkers.note_cause()
-    links = [(a, b) for a in "AB" for b in "CDE"]
-    group.network.cut |= {*links, *((b, a) for a, b in links)}
-    if group.links is not None:
-        group.links.break_all_cut()
+    group.cut_off("AB")
     group.load(1000)
     sent = {name: group[name].last for name in "ABCDE"}
     group.load(100)
