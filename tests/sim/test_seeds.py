@@ -242,6 +242,10 @@ KEPT_SETTINGS = [
     # Of two members that kept a part of a very large message one had its begin.
     (Settings(crashes=0, partitions=3, exclusions=2, unicast=20, large=10, between=30, threads=2,
               socket_buffer=70_000, observers=1, late=2, options={"capacity": "4096"}), 1419130),
+    # No fault: a member was cut off twice, and was not shown the view between with a
+    # sender that left then, and to which it had nothing more to send.
+    (Settings(members=8, pauses=2, unicast=20, large=10, between=30, socket_buffer=70_000,
+              observers=2, options={"capacity": "64"}), 1423292),
 ]
 
 

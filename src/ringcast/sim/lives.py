@@ -128,6 +128,10 @@ class Lives:
         behind = (last + 1) % MODULUS
         return skip(sender, torn, (first + 1) % MODULUS, behind) == behind
 
+    def begins_at(self, receiver: "Member", sender: "Member", seqno: Seqno) -> bool:
+        """Return whether a stream has begun for a member behind this seqno."""
+        return seqno in self.begins.get((receiver.name, sender.incarnation), ())
+
     def torn(self, receiver: "Member", sender: "Member") -> set[Seqno]:
         """Return the ends of messages in whose middle a stream began for a member."""
         return torn_at(sender, self.begins.get((receiver.name, sender.incarnation), ()))

@@ -356,9 +356,11 @@ class StreamCheckers:
 
     def _is_at_end(self, place: Place, receiver: "Member", sender: "Member") -> bool:
         """Return whether an application has all of a stream that is meant for it; also
-        if it is not known where the stream began for it."""
+        if it is not known where the stream began for it. With the end it begins for who
+        has parted from its sender, and meets it again in a view that it is not shown."""
         if place.last is not None:
-            return not precedes(place.last, self.lives.owed_up_to(receiver, sender, sender.last))
+            return (not precedes(place.last, self.lives.owed_up_to(receiver, sender, sender.last))
+                    or self.lives.begins_at(receiver, sender, sender.last))
         cut = self._cuts.get((0, place.met, sender.incarnation))
         return cut is None or sender.last in places_behind(sender, cut)
 
