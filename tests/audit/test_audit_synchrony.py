@@ -216,19 +216,36 @@ def test_what_a_sender_has_not_kept_is_skipped_behind_what_others_had():
     assert skips(groups, found) == {("D", Stream("B")): [(11, 11, 77)]}
 
 
+def event(event, number, members=(), **columns):
+    """Return an event of D, about the view with this number."""
+    return {"member": "D", "event": event, "ev": number, "wall": number, "view_id": number,
+            "members": members, "flags": 1} | columns
+
+
+def starts(*places):
+    """Return where A's stream begins for D: events, each for a view and a position."""
+    return [event("start", view, member="A", sender="A", peer="D", first=first)
+            for view, first in places]
+
+
 def test_an_ack_may_count_from_a_view_that_the_member_died_without_being_shown():
     """A was excluded and is back, and D's layers know. D dies before it is shown the
     view without A. A's messages from 243 to 360 are not for D."""
-    def event(event, number, members=(), **columns):
-        return {"member": "D", "event": event, "ev": number, "wall": number, "view_id": number,
-                "members": members, "flags": 1} | columns
     found = paths([event("install", 1, "AD"), event("view", 1, "AD"), event("install", 2, "D"),
-                   event("install", 3, "AD"),
-                   *(event("start", view, member="A", sender="A", peer="D", first=first)
-                     for view, first in ((1, 1), (3, 361)))])
+                   event("install", 3, "AD"), *starts((1, 1), (3, 361))])
     assert [step.view_id for step in found.steps["D"]] == [1, 2, 3]
     groups = Groups(reached={("D", Stream("A"), 1): 242})
     assert skips(groups, found) == {("D", Stream("A")): [(243, 360, 3)]}
+
+
+def test_an_ack_may_count_from_a_view_that_is_over_when_the_member_is_shown_the_next():
+    """A was excluded, was back, and left. D is shown the views without it alone."""
+    before = [event("view", 1, "AD"), event("depart", 2, sender="A", last=242),
+              event("view", 2, "D")]
+    met = [event("install", 3, "AD"), event("install", 4, "D"), event("view", 4, "D")]
+    skipped = [skips(Groups(), paths([*before, *rows, *starts((1, 1), (3, 361))]))
+               for rows in (met, met[1:])]
+    assert skipped == [{("D", Stream("A")): [(243, 360, 3)]}, {}]
 
 
 def test_what_a_crashed_member_may_explain_is_not_proven(planted):
