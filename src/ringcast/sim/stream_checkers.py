@@ -356,8 +356,9 @@ class StreamCheckers:
 
     def _is_at_end(self, place: Place, receiver: "Member", sender: "Member") -> bool:
         """Return whether an application has all of a stream that is meant for it; also
-        if it is not known where the stream began for it. With the end it begins for who
-        has parted from its sender, and meets it again in a view that it is not shown."""
+        if it is not known where the stream began for it. It begins with the end for
+        who has parted from its sender, and meets it again in a view that it is not
+        shown."""
         if place.last is not None:
             return (not precedes(place.last, self.lives.owed_up_to(receiver, sender, sender.last))
                     or self.lives.begins_at(receiver, sender, sender.last))
