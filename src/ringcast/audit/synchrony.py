@@ -254,12 +254,7 @@ def skips(groups: Groups, found: Paths) -> dict[tuple[str, Stream], list[Skip]]:
                 for sender, last in step.departed.items()]
         for index, sender, last in [*ends, *_ends_of_fetched(groups, found, member),
                                     *_ends_unseen(groups, found, member)]:
-            begins = _begins_unseen(found, member, sender, index)
-            if (begin := _next_begin(groups, found, member, sender, last, index)) is not None:
-                met = next((later.view_id for later in steps[index:]
-                            if sender in later.members), None)
-                begins = [(begin, -1 if met is None else found.installs.get((member, met), -1))]
-            for begin, ev in begins:
+            for begin, ev in _begins_again(groups, found, member, sender, last, index):
                 # One that goes on where it stood skips nothing, and fetches it.
                 ranges[member, Stream(sender)].append((last + 1, max(last, begin - 1), ev))
     return ranges
@@ -290,14 +285,20 @@ def _ends_unseen(groups: Groups, found: Paths, member: str) -> Iterator[tuple[in
                 yield index, sender, _last_given(groups, steps[:index], member, sender) or 0
 
 
-def _begins_unseen(found: Paths, member: str, sender: str, index: int) -> list[tuple[int, int]]:
+def _begins_again(groups: Groups, found: Paths, member: str, sender: str, last: int,
+                  index: int) -> list[tuple[int, int]]:
     """Return where a stream that ended before the view `index` of a member begins again
-    in views that its layers installed and that it was not shown, and the events in
-    which they did: it may part from the sender again before."""
-    before = [NOTHING, *found.steps[member]][index].view_id
-    return [(first, found.installs[member, view_id])
-            for view_id, first in found.starts.get((member, sender), ())
-            if view_id > before and (member, view_id) in found.installs]
+    for it, and the event with which it does. If the member is shown no view with the
+    sender any more, its layers may have installed some: they part from the sender
+    before it is shown them."""
+    before, *later = [NOTHING, *found.steps[member]][index:]
+    begin = _next_begin(groups, found, member, sender, last, index)
+    if begin is None:
+        return [(first, found.installs[member, view_id])
+                for view_id, first in found.starts.get((member, sender), ())
+                if view_id > before.view_id and (member, view_id) in found.installs]
+    met = next((step.view_id for step in later if sender in step.members), None)
+    return [(begin, -1 if met is None else found.installs.get((member, met), -1))]
 
 
 def _last_given(groups: Groups, steps: Sequence[Step], member: str, sender: str) -> int | None:
