@@ -34,8 +34,8 @@ class Outgoing:
         """Note that so many fragments have a seqno now, without the last one of their
         message."""
 
-    def give_up(self) -> None:
-        """Forget what has no seqno yet."""
+    def give_up(self, but: int = 0) -> None:
+        """Forget what has no seqno yet, but for so many messages."""
         raise NotImplementedError
 
     def is_next_large(self, window: SendWindow) -> bool:
@@ -120,5 +120,7 @@ class Multicasts(Outgoing):
         if self.oob and sent and self.backlog[0] in self.oob:
             self.log.oob.update((before + step + 1) % MODULUS for step in range(len(sent)))
 
-    def give_up(self) -> None:
-        self.backlog, self.large = [], None
+    def give_up(self, but: int = 0) -> None:
+        self.oob.difference_update(self.backlog[but:])
+        self.backlog = self.backlog[:but]
+        self.large = self.large if but else None

@@ -93,12 +93,17 @@ class Producer:
         self.multicasts.give_up()
         self._note_blocked()
 
+    def give_up(self, but: int = 0) -> None:
+        """Forget what found no room, but for so many messages to each destination."""
+        self.multicasts.give_up(but)
+        self._note_blocked()
+        for log in self.unicast_logs.values():
+            log.give_up(but)
+
     def stop(self) -> None:
         """Send nothing any more."""
         self.is_stopped = True
-        self.give_up_multicasts()
-        for log in self.unicast_logs.values():
-            log.give_up()
+        self.give_up()
         self.threads.stop()
 
     # ------------------------------------------------------------------------------------- turns

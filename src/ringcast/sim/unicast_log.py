@@ -52,8 +52,9 @@ class UnicastLog(Outgoing):
             self.sent.append(payload)
         del self.backlog[:count]
 
-    def give_up(self) -> None:
-        self.backlog, self.large = [], None
+    def give_up(self, but: int = 0) -> None:
+        self.backlog = self.backlog[:but]
+        self.large = self.large if but else None
 
     def number_of(self, payload: bytes) -> int:
         """Return the number of this message, or -1 if it is not of this log."""

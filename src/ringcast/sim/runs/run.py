@@ -46,7 +46,9 @@ SEEKS = 200                 # times seek_interval
 MARGINS = 8                 # times form_margin
 HOLD_OFF = 40_000 * MS      # a group that has come apart often offers rarely to become one again
 
-BEATS = 50                  # heartbeats of each member for which the end of a run is watched
+WAITING = 8                 # messages of a member to each destination that still go out then
+BEATS = 20                  # heartbeats of each member for which the end of a run is watched,
+INTERVALS_WATCHED = 3       # ... or so many xmit_intervals, if they take longer
 MOST_BEATS = 5              # heartbeats that a member may send in one interval, to all and to one
 MAX_EVENTS = 3_000_000      # of a run, or of each second of a steady load; more is a storm
 TRIES = 10                  # prefixes that are tried after each bisection
@@ -271,8 +273,9 @@ class Run:
             self.cluster.checkers.violated("storm", f"more than {self.max_events} events")
 
     def _recover(self) -> None:
-        """End all faults; let dead members come back. Then all members send once
-        more."""
+        """End all faults; let dead members come back. Who is blocked gives up the most
+        of what waits: one message after the other would prove nothing more. Then all
+        members send once more."""
         cluster = self.cluster
         cluster.deaths.traps.clear()
         cluster.heal()
@@ -294,6 +297,7 @@ class Run:
             if self._comes_back(member) or not cluster.living():
                 self._restart(member, resumes=True, moves=False)
         for member in cluster.living():
+            member.producer.give_up(but=WAITING)
             member.offer(2, 10)
             for address, log in list(member.producer.unicast_logs.items()):
                 if log.sent and not log.backlog:
@@ -466,11 +470,13 @@ class Run:
         self._end_connections()
         self._advance(max(cluster.now + self._settling(), late))
         checkers.begin_silence()
-        self._advance(cluster.now + BEATS * nanoseconds(self.config.heartbeat_interval))
+        interval = nanoseconds(self.config.heartbeat_interval)
+        beats = max(BEATS, INTERVALS_WATCHED * self._interval() // interval)
+        self._advance(cluster.now + beats * interval)
         assert checkers.num_heartbeats is not None
         for name, count in checkers.num_heartbeats.items():
-            if count > MOST_BEATS * BEATS:
-                checkers.violated("quiescence", f"{name} sent {count} heartbeats in {BEATS} "
+            if count > MOST_BEATS * beats:
+                checkers.violated("quiescence", f"{name} sent {count} heartbeats in {beats} "
                                                 "intervals")
 
     def _end_connections(self) -> None:
