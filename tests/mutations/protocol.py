@@ -14,6 +14,7 @@ version did, a line forgotten, a comparison turned round.
 """
 
 import ast
+import multiprocessing
 import os
 import re
 import shutil
@@ -31,17 +32,9 @@ CORE = ROOT / "ext" / "ringcast" / "_core"
 # The first line of a function or a class in a source of the core.
 COMPILED = re.compile(r"(|    )(?:cdef|cpdef|def) (?:class (\w+)|[^(=]*?(\w+)\()")
 SEEDS = 200                             # of each kind that a mutation may survive at most
-
-HUNT = """
-from ringcast.sim.runs.settings import Settings
-from ringcast.sim.runs.run import simulate
-for seed in range(%d):
-    for settings in %s:
-        outcome = simulate(seed, settings)
-        if outcome.check:
-            print(f"{outcome.check}, seed {seed}: {outcome.sentence}")
-            raise SystemExit(1)
-"""
+# Processes in which a mutation is looked for. They begin with what tests take long to load.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["hypothesis", "msgspec", "pytest", "pytest_timeout"])
 
 
 TO_ALL = """(Settings(members=3, unicast=0, duration=0.5, messages=300),
@@ -2067,17 +2060,40 @@ def hunt(mutation: Mutation) -> str:
             build(path, text, copy / "_core")
         else:
             (copy / path.relative_to(PACKAGE)).write_text(text)
-        command = [sys.executable, "-c", HUNT % (SEEDS, mutation.draws)]
-        if mutation.test:           # with few plugins: to load them takes longer than most tests
-            command = [sys.executable, "-m", "pytest", "-q", "-x", "-o", "addopts=", "-p",
-                       "no:cacheprovider", "-p", "pytest_timeout", mutation.test]
-        told = os.environ | {"PYTHONPATH": directory, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        run = subprocess.run(command, env=told, cwd=ROOT, capture_output=True, text=True)
-        if run.returncode not in (0, 1) or (run.returncode == 1 and not run.stdout):
-            raise RuntimeError(f"{mutation.name}: the simulation could not be run\n{run.stderr}")
-        if mutation.test and run.returncode and " failed" not in run.stdout:
-            raise RuntimeError(f"{mutation.name}: the test could not be run\n{run.stdout}")
-        return run.stdout.strip() if run.returncode else ""
+        said = Path(directory) / "said"
+        process = FORKS.Process(target=look, args=(mutation, directory, said))
+        process.start()
+        process.join()
+        output = said.read_text()
+        if process.exitcode not in (0, 1) or (process.exitcode == 1 and not output):
+            raise RuntimeError(f"{mutation.name}: the simulation could not be run: see stderr")
+        if mutation.test and process.exitcode and " failed" not in output:
+            raise RuntimeError(f"{mutation.name}: the test could not be run\n{output}")
+        return output.strip() if process.exitcode else ""
+
+
+def look(mutation: Mutation, directory: str, said: Path) -> None:
+    """Run the test of a mutation, or simulate seeds, with the package in `directory`.
+    Exit with 1 if that fails. What is printed goes into the file `said`."""
+    with said.open("w") as file:
+        os.dup2(file.fileno(), 1)
+    os.chdir(ROOT)
+    os.environ |= {"PYTHONPATH": directory, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    sys.path.insert(0, directory)
+    if mutation.test:               # with few plugins: to load them takes longer than most tests
+        import pytest
+
+        sys.exit(int(pytest.main(["-q", "-x", "-o", "addopts=", "-p", "no:cacheprovider",
+                                  "-p", "pytest_timeout", mutation.test])))
+    from ringcast.sim.runs.run import simulate
+    from ringcast.sim.runs.settings import Settings
+
+    draws = eval(mutation.draws, {"Settings": Settings})
+    for seed in range(SEEDS):
+        for settings in draws:
+            if (outcome := simulate(seed, settings)).check:
+                print(f"{outcome.check}, seed {seed}: {outcome.sentence}")
+                sys.exit(1)
 
 
 if __name__ == "__main__":
