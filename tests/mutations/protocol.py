@@ -2061,6 +2061,7 @@ def hunt(mutation: Mutation) -> str:
         else:
             (copy / path.relative_to(PACKAGE)).write_text(text)
         said = Path(directory) / "said"
+        said.touch()
         process = FORKS.Process(target=look, args=(mutation, directory, said))
         process.start()
         process.join()

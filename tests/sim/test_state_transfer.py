@@ -670,4 +670,5 @@ def test_however_many_say_need_a_view_is_made_only_so_often(group):
         need = b.stack.control(NEED, Need(a.members.view_id), a.incarnation)
         a.turn([need.data])
         group.run(1)
-    assert 5 <= len(a.views) - before <= 10
+        assert len(a.views) - before <= 10
+    assert len(a.views) - before >= 5
