@@ -49,6 +49,7 @@ HOLD_OFF = 40_000 * MS      # a group that has come apart often offers rarely to
 WAITING = 8                 # messages of a member to each destination that still go out then
 BEATS = 20                  # heartbeats of each member for which the end of a run is watched,
 INTERVALS_WATCHED = 3       # ... or so many xmit_intervals, if they take longer
+SETTLING = 5                # xmit_intervals and heartbeats, after which only heartbeats are sent
 MOST_BEATS = 5              # heartbeats that a member may send in one interval, to all and to one
 MAX_EVENTS = 3_000_000      # of a run, or of each second of a steady load; more is a storm
 TRIES = 10                  # prefixes that are tried after each bisection
@@ -466,7 +467,7 @@ class Run:
             cluster.stranger.forget()
         for pretender in cluster.pretenders:
             pretender.end()
-        late = cluster.network.busy_until() + slowed(JOINING / MS) + 10 * self._interval()
+        late = cluster.network.busy_until() + slowed(JOINING / MS) + SETTLING * self._interval()
         self._end_connections()
         self._advance(max(cluster.now + self._settling(), late))
         checkers.begin_silence()
@@ -497,8 +498,8 @@ class Run:
         """Return the time after which only heartbeats are sent. Observers do not
         answer, so LOW is told to them some times more."""
         is_observed = any(member.observes for member in self.cluster.living())
-        return ((10 + is_observed * REPEATS) * self._interval()
-                + slowed(10 * self.config.heartbeat_interval))
+        return ((SETTLING + is_observed * REPEATS) * self._interval()
+                + slowed(SETTLING * self.config.heartbeat_interval))
 
     def _counters(self) -> dict[str, int]:
         """Return how often each thing happened, over all incarnations. A campaign that
