@@ -32,7 +32,7 @@ CORE = ROOT / "ext" / "ringcast" / "_core"
 # The first line of a function or a class in a source of the core.
 COMPILED = re.compile(r"(|    )(?:cdef|cpdef|def) (?:class (\w+)|[^(=]*?(\w+)\()")
 SEEDS = 200                             # of each kind that a mutation may survive at most
-# Processes in which a mutation is looked for. They begin with what tests take long to load.
+# Processes in which a mutation is looked for begin with what tests take long to load.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["hypothesis", "msgspec", "pytest", "pytest_timeout"])
 
