@@ -271,7 +271,7 @@ def test_large_messages_that_are_on_their_way_are_in_the_state_or_follow_it(stac
     group.settle(20_000)
     for name in "AB":
         group[name].consumer.finish_after = 2 * MS
-        group[name].offer(400, size)
+        group[name].offer(min(400, 4_000_000 // size), size)
     group.run(20)
     group.start("C")
     group.run(300)
