@@ -2,6 +2,7 @@
 those that were sent."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ringcast._core.send_window import FULL, SendWindow
 from ringcast.config import Config
@@ -14,13 +15,15 @@ from ringcast.sim.log import Log
 class Outgoing:
     """The messages to one destination, which are sent in their order."""
 
+    backlog: list[Any]                          # those that wait for room
+
     def __init__(self) -> None:
         self.large: Fragments | None = None     # the message whose fragments are being sent
 
     @property
     def has_next(self) -> bool:
         """Return whether a message waits."""
-        raise NotImplementedError
+        return bool(self.backlog)
 
     def next(self) -> tuple[bytes, int]:
         """Return the first message that waits, and its flags."""
@@ -36,7 +39,8 @@ class Outgoing:
 
     def give_up(self, but: int = 0) -> None:
         """Forget what has no seqno yet, but for so many messages."""
-        raise NotImplementedError
+        self.backlog = self.backlog[:but]
+        self.large = self.large if but else None
 
     def is_next_large(self, window: SendWindow) -> bool:
         """Return whether the next message, or the rest of it, goes as fragments."""
@@ -66,10 +70,6 @@ class Multicasts(Outgoing):
         self.num_between = 0                    # messages that overtook the rest of a large one
         self.backlog: list[bytes] = []
         self.oob: set[bytes] = set()
-
-    @property
-    def has_next(self) -> bool:
-        return bool(self.backlog)
 
     def next(self) -> tuple[bytes, int]:
         return self.backlog[0], int(Flag.OOB) if self.backlog[0] in self.oob else 0
@@ -122,5 +122,4 @@ class Multicasts(Outgoing):
 
     def give_up(self, but: int = 0) -> None:
         self.oob.difference_update(self.backlog[but:])
-        self.backlog = self.backlog[:but]
-        self.large = self.large if but else None
+        super().give_up(but)

@@ -88,15 +88,14 @@ class Producer:
         self.member.cluster.unicast_log(self.member, dest).offer(count, size, is_oob)
         self._begins.add(dest)
 
-    def give_up_multicasts(self) -> None:
-        """Forget the messages to everybody that found no room."""
-        self.multicasts.give_up()
+    def give_up_multicasts(self, but: int = 0) -> None:
+        """Forget the messages to everybody that found no room, but for so many."""
+        self.multicasts.give_up(but)
         self._note_blocked()
 
     def give_up(self, but: int = 0) -> None:
         """Forget what found no room, but for so many messages to each destination."""
-        self.multicasts.give_up(but)
-        self._note_blocked()
+        self.give_up_multicasts(but)
         for log in self.unicast_logs.values():
             log.give_up(but)
 

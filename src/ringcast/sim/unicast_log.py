@@ -38,10 +38,6 @@ class UnicastLog(Outgoing):
         self.backlog += [(bytes(size) + b"|%d" % number, int(flags))
                          for number in range(start, start + count)]
 
-    @property
-    def has_next(self) -> bool:
-        return bool(self.backlog)
-
     def next(self) -> tuple[bytes, int]:
         return self.backlog[0]
 
@@ -51,10 +47,6 @@ class UnicastLog(Outgoing):
                 self.oob.add(len(self.sent))
             self.sent.append(payload)
         del self.backlog[:count]
-
-    def give_up(self, but: int = 0) -> None:
-        self.backlog = self.backlog[:but]
-        self.large = self.large if but else None
 
     def number_of(self, payload: bytes) -> int:
         """Return the number of this message, or -1 if it is not of this log."""

@@ -46,7 +46,7 @@ SEEKS = 200                 # times seek_interval
 MARGINS = 8                 # times form_margin
 HOLD_OFF = 40_000 * MS      # a group that has come apart often offers rarely to become one again
 
-WAITING = 8                 # messages of a member to each destination that still go out then
+WAITING = 8                 # blocked messages to each destination that go out after the faults
 BEATS = 20                  # heartbeats of each member for which the end of a run is watched,
 INTERVALS_WATCHED = 3       # ... or so many xmit_intervals, if they take longer
 SETTLING = 5                # xmit_intervals and heartbeats, after which only heartbeats are sent
