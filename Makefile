@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard ext/ringcast/_core/*)
 
+# Thousands of processes are started: let them share what Python compiled, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test prove faults storm perf bench tsan asan ubsan fuzz wheels nogil clean
 
@@ -95,3 +98,4 @@ $(VENV)/docs.stamp: $(BIN)/python pyproject.toml
 
 clean:          ## remove the virtual environment and all that was built
 	rm -rf $(VENV) build dist src/*.egg-info src/ringcast/_core/*.so ext/ringcast/_core/*.c
+	find . -name __pycache__ -prune -exec rm -r {} +

@@ -2048,17 +2048,27 @@ def build(path: Path, text: str, target: Path, variant: str = "debug") -> None:
             shutil.copy(library, target)
 
 
+def link(copy: Path, path: Path) -> None:
+    """Make `copy` the package without the file `path`. All but the folders that lead to
+    that file are links, because it takes long to make files. A folder that is made has
+    no compiled modules of the package, or Python would overwrite one."""
+    for folder in reversed(path.relative_to(PACKAGE).parents):
+        (copy / folder).mkdir()
+        for each in (PACKAGE / folder).iterdir():
+            if each not in (path, *path.parents) and each.name != "__pycache__":
+                (copy / folder / each.name).symlink_to(each)
+
+
 def hunt(mutation: Mutation) -> str:
     """Return how the mutation was caught, or "" if it survived."""
     path, text = mutate(mutation)
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "ringcast"
-        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        for library in (PACKAGE / "_core").glob("*.so"):
-            (copy / "_core" / library.name).symlink_to(library)
         if path.suffix == ".pyx":
+            link(copy, PACKAGE / "_core" / path.name)
             build(path, text, copy / "_core")
         else:
+            link(copy, path)
             (copy / path.relative_to(PACKAGE)).write_text(text)
         said = Path(directory) / "said"
         said.touch()
