@@ -47,7 +47,7 @@ class Network:
     cut: set[Direction] = field(default_factory=set)            # links that carry nothing
     # Links that deliver nothing before that time, and then all.
     clogged: dict[Direction, int] = field(default_factory=dict)
-    clogged_until: int = 0          # when all that waited for that has arrived
+    held_until: int = 0             # when all has arrived that waited for that, or was late
     # Scripted loss: whether a datagram is lost, by source, target and bytes.
     discard: Callable[[str, str, bytes], bool] | None = None
     bad: set[Direction] = field(default_factory=set)            # links in a bad spell
@@ -109,8 +109,9 @@ class Network:
         return nbytes * 1_000_000_000 // self.bandwidth
 
     def busy_until(self) -> int:
-        """Return when all that waits for a wire or a clogged link now is through."""
-        return max([self.clogged_until, *self.out_until.values(), *self.in_until.values()])
+        """Return when all has arrived that waits for a wire or a clogged link now, or is
+        late."""
+        return max([self.held_until, *self.out_until.values(), *self.in_until.values()])
 
     def _enters(self, target: str, nbytes: int, instant: int) -> int:
         """Return when the last byte of a datagram is in, which could be in at `instant`
@@ -141,8 +142,8 @@ class Network:
                 self.num_congested += 1
                 continue
             shortest, longest = self.delay
-            instant = self._enters(target, len(datagram),
-                                   now + shortest + int(rng.random() * (longest - shortest)))
+            instant = in_time = self._enters(
+                target, len(datagram), now + shortest + int(rng.random() * (longest - shortest)))
             if self.reorder and rng.random() < self.reorder:
                 self.num_reordered += 1
                 instant += int(rng.random() * self.late)
@@ -151,7 +152,8 @@ class Network:
             if link in self.clogged:
                 self.num_clogged += 1
                 instant = max(instant, self.clogged[link])
-                self.clogged_until = max(self.clogged_until, instant)
+            if instant > in_time:
+                self.held_until = max(self.held_until, instant)
             arrivals.append((instant, self._damaged(datagram, rng)))
         return arrivals
 
