@@ -200,7 +200,9 @@ class Group(HostileMember):
         end = self.now + duration
         while self.now < end:
             for member in self.members:
-                self.turn(member, len(member.arriving))
+                due = member.endpoint.deadline()
+                if member.arriving or due is not None and due <= self.now:
+                    self.turn(member, len(member.arriving))
                 while member.outstanding and not member.stopped:
                     self.finish(member)
             if any(member.arriving for member in self.members):

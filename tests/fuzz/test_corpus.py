@@ -94,11 +94,11 @@ def test_what_comes_without_the_key_is_counted_and_does_nothing():
         assert [name for name in COUNTED if not counted[name]] == []
 
 
-@pytest.mark.parametrize("data", [data for target in TARGETS for data in found(target)],
-                         ids=lambda data: data[:8].hex())
-def test_a_bug_that_was_found_once_stays_repaired(data):
-    for target in TARGETS.values():
-        target(data)
+@pytest.mark.parametrize(("target", "data"), [
+    pytest.param(target, data, id=f"{target}-{data[:8].hex()}")
+    for target in TARGETS for data in found(target)])
+def test_a_bug_that_was_found_once_stays_repaired(target, data):
+    TARGETS[target](data)
 
 
 @pytest.mark.parametrize("target", [each for each in TARGETS if each != "decoder"])

@@ -1283,7 +1283,7 @@ MUTATIONS = [
              test=STATES + "test_the_begin_of_the_largest_message_is_taken"),
     Mutation("lists in lists in a file of a journal raise", "read_json",
              "except (ValueError, *UNDECODABLE)", "except ValueError",
-             test=FUZZ + "test_a_bug_that_was_found_once_stays_repaired[01100a7b2278223a]"),
+             test=FUZZ + "test_a_bug_that_was_found_once_stays_repaired[files-01100a7b2278223a]"),
     Mutation("a proposal outlives its connection", "Handshaking._close_handshake",
              "numbers.give_up()", "numbers",
              test=FUZZ + "test_the_corpus_breaks_no_promise[connecting]"),
