@@ -109,8 +109,8 @@ class Network:
         return nbytes * 1_000_000_000 // self.bandwidth
 
     def busy_until(self) -> int:
-        """Return when all has arrived that waits for a wire or a clogged link now, or is
-        late."""
+        """Return when all has arrived that waits for a wire or a clogged link now, or
+        is late."""
         return max([self.held_until, *self.out_until.values(), *self.in_until.values()])
 
     def _enters(self, target: str, nbytes: int, instant: int) -> int:

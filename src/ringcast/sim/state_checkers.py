@@ -4,12 +4,19 @@ from typing import TYPE_CHECKING
 
 from ringcast._core.batch import Batch
 from ringcast.flags import Flag
+from ringcast.protocols.membership.messages import NEEDS, Install, Standing
 from ringcast.protocols.seqnos import Seqno, precedes
 from ringcast.view import View
 
 if TYPE_CHECKING:
     from ringcast.sim.checkers import Checkers
     from ringcast.sim.member import Member
+
+
+def begins_without_state(install: Install | None, view_id: int) -> bool:
+    """Return whether somebody who needs a state begins without one in this view."""
+    return install is not None and install.id == view_id and any(
+        seat.standing == Standing(NEEDS, 0, view_id) for seat in install.seats)
 
 
 class StateCheckers:
@@ -24,10 +31,13 @@ class StateCheckers:
     def installed(self, member: "Member", view: View) -> None:
         """Note where streams are cut if members meet again that have been in views
         before: one that has the state meets senders whose messages it then lacks. A
-        member in its first view is given the begins of messages with the state."""
-        if not (self._was_in_another(member, view) and any(
-                self._was_in_another(self.checkers.cluster.incarnations[each.incarnation], view)
-                for each in view.joined)):
+        member in its first view is given the begins of messages with the state. If some
+        begin without a state, only those have them that were there."""
+        cluster = self.checkers.cluster
+        meets_again = self._was_in_another(member, view) and any(
+            self._was_in_another(cluster.incarnations[each.incarnation], view)
+            for each in view.joined)
+        if not meets_again and not begins_without_state(member.members.install, view.id):
             return
         layer, pending = member.multicast, member.multicast.flushing.pending
         for stream in (layer.own, *(window.stream for window in layer.windows.values())):
