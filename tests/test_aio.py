@@ -276,6 +276,7 @@ def test_views(stack):
     async def play():
         async with joined("ABC", SENDER) as (a, b, c):
             view, waiting = b.view, asyncio.create_task(b.view_changed())
+            await asyncio.sleep(0)              # it has looked which view there is
             await a.send(b"before")
             await has(b, 1)
             iterating = asyncio.create_task(collect(b.messages(in_view=view)))
