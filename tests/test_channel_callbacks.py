@@ -3,6 +3,7 @@ ends a channel loudly, or not at all."""
 
 import asyncio
 import ctypes
+import logging
 import threading
 
 import pytest
@@ -94,11 +95,23 @@ def test_an_exception_thrown_into_a_thread_of_the_channel_halts_it_loudly(role, 
             b._transport.wake()
             a.send(b"something to do")
             b._callbacks._calls.put((print, "something to do"))
-            thread.join(0.01)
+            thread.join(PATIENCE / 10)          # a second one may not hit what reports the first
         assert "failed" in b.fault
         with pytest.raises(ClosedError, match="failed"):
             b.send(b"more")
     assert "SystemExit" in caplog.text
+
+
+def test_a_channel_whose_thread_failed_halts_although_that_cannot_be_logged(monkeypatch):
+    def emit(record):
+        raise SystemExit
+
+    with joined("A", {"A": {"on_view": print}}, stack="inproc") as (a,):
+        monkeypatch.setattr(logging.getLogger("ringcast"), "handle", emit)
+        with pytest.raises(SystemExit):
+            a._callbacks.on_thread_error(RuntimeError("what came from elsewhere"))
+        monkeypatch.undo()
+        assert "failed" in a.fault
 
 
 def interrupted(channel, name, error):

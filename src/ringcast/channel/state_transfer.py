@@ -169,8 +169,8 @@ class StateCallbacks:
                 if attempt.next is None:                # on_state failed, or the channel closes
                     if not self._state.closing:
                         self.num_errors += 1
-                        log.exception("%s: on_state failed, so this channel closes", self._local)
                         self._fail("on_state failed, see the log; open a new channel")
+                        log.exception("%s: on_state failed, so this channel closes", self._local)
                     return
             news = attempt.next
             if news is None and (self._state.closing or self._driver.run_in_turn(
