@@ -1,5 +1,6 @@
 """State transfer over real transports."""
 
+import logging
 import pickle
 import threading
 
@@ -205,6 +206,24 @@ def test_a_member_that_cannot_use_its_state_closes(replicas, caplog, error):
         new.connect()
     assert "I cannot read this" in caplog.text and "so this channel closes" in caplog.text
     assert "another member is asked" not in caplog.text
+
+
+def test_a_member_that_cannot_use_its_state_closes_although_that_cannot_be_logged(
+        replicas, monkeypatch):
+    log = logging.getLogger("ringcast")
+    handle = log.handle
+
+    def emit(record):
+        if "on_state failed" in record.getMessage():
+            raise SystemExit
+        handle(record)
+
+    old, = replicas("old")
+    monkeypatch.setattr(log, "handle", emit)
+    new = Channel(old.channel.group, stack="inproc", on_message=lambda batch: None,
+                  on_state=lambda chunks: 1 / 0, min_members=2)
+    with pytest.raises(ClosedError, match="on_state failed"):
+        new.connect()
 
 
 def test_an_application_that_takes_only_some_chunks_gets_the_messages_all_the_same(replicas):

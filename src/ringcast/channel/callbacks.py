@@ -132,8 +132,10 @@ class Callbacks:
     def on_thread_error(self, error: BaseException) -> None:
         """Stop the channel, because an exception came into the thread from elsewhere,
         not from a callback."""
-        self._fail("the callbacks' thread failed, see the log; open a new channel")
-        log.error("%s: the callbacks' thread failed", self._local, exc_info=error)
+        try:
+            log.error("%s: the callbacks' thread failed", self._local, exc_info=error)
+        finally:
+            self._fail("the callbacks' thread failed, see the log; open a new channel")
 
 
 def asked(question: Callable[[View], bool], view: View) -> bool:

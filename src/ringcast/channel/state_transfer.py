@@ -169,13 +169,19 @@ class StateCallbacks:
                 if attempt.next is None:                # on_state failed, or the channel closes
                     if not self._state.closing:
                         self.num_errors += 1
-                        self._fail("on_state failed, see the log; open a new channel")
-                        log.exception("%s: on_state failed, so this channel closes", self._local)
+                        self._stop()
                     return
             news = attempt.next
             if news is None and (self._state.closing or self._driver.run_in_turn(
                     partial(self._accept, attempt.number))):
                 return
+
+    def _stop(self) -> None:
+        """Stop the channel, because on_state failed."""
+        try:
+            log.exception("%s: on_state failed, so this channel closes", self._local)
+        finally:
+            self._fail("on_state failed, see the log; open a new channel")
 
     def _accept(self, attempt: int, now: Instant) -> bool:
         return self._transfer.accept(attempt)
