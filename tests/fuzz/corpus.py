@@ -20,7 +20,7 @@ def inputs(target: str) -> list[bytes]:
 
 def found(target: str) -> list[bytes]:
     """Return the inputs that broke a promise once."""
-    return read(HERE / f"{target}-found.txt")
+    return read(HERE / f"{target.removeprefix(BORROWS)}-found.txt")
 
 
 def unpack(target: str, folder: Path) -> None:

@@ -200,8 +200,8 @@ class Group(HostileMember):
         end = self.now + duration
         while self.now < end:
             for member in self.members:
-                due = member.endpoint.deadline()
-                if member.arriving or due is not None and due <= self.now:
+                deadline = member.endpoint.deadline()
+                if member.arriving or (deadline is not None and deadline <= self.now):
                     self.turn(member, len(member.arriving))
                 while member.outstanding and not member.stopped:
                     self.finish(member)
