@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ringcast._core import wire
 from ringcast.protocols.membership.change import LEAST_PAUSE, MOST_PAUSE, Change
-from ringcast.protocols.membership.coordinator import MAKER
+from ringcast.protocols.membership.coordinator import MAKER, finishing
 from ringcast.protocols.membership.layer import WAIT
 from ringcast.protocols.membership.messages import (
     INSTALL,
@@ -91,6 +91,14 @@ def test_what_a_coordinator_that_died_has_begun_is_finished_first():
     assert attempt.unfinished(None) is begun
     attempt.reports[2] = Report(NEXT, begun.id, {2: 0}, [])
     assert attempt.unfinished(begun) is None
+
+
+def test_who_has_gone_on_from_a_view_is_not_thought_to_come_from_it():
+    """Only 1 will have installed it; 2 has installed a later one, and 3 is not in
+    it."""
+    begun = Install(NEXT - 1, [seat(1), seat(2)], [], [])
+    seats = finishing([seat(1), seat(2, before=NEXT), seat(3)], begun)
+    assert [each.before for each in seats] == [begun.id, NEXT, BEFORE]
 
 
 def test_what_is_not_answered_is_repeated_ever_more_rarely():

@@ -267,6 +267,29 @@ def test_no_member_installs_a_view_that_ends_its_stream_where_it_cannot_end():
     assert world.is_one()
 
 
+@pytest.mark.parametrize("names", ["AB", "ABC"])
+def test_a_member_that_reports_a_view_that_nobody_else_can_install_is_left_behind(names):
+    """The coordinator cannot install it, either, and goes on with the others of its
+    view."""
+    world = formed(names)
+    first, *_, liar = (world[name] for name in world["A"].view.names)
+    view, layer = first.layer.install, first.layer
+    seats = [replace(seat.moved(view.id), name=seat.name + "x" * (seat.name == first.name))
+             for seat in view.seats]
+    made_up = replace(view, id=view.id + 1, seats=seats)
+
+    def lie(sender, prepare, now):
+        report = Report(prepare.id, made_up.id, {liar.address.incarnation: 0}, [], False, made_up)
+        liar.layer.send_control(REPORT, report, sender, now)
+
+    liar.layer.take_prepare = lie
+    before = layer.coordinator.num_changes
+    world.start("D")
+    world.run(2000)
+    assert set(first.view.names) == {*names, "D"} - {liar.name}
+    assert layer.coordinator.num_changes - before < 20
+
+
 def test_no_report_makes_somebody_absent_in_the_view_of_its_coordinator():
     """Senders would keep everything for a member that never was, for up to 31 days."""
     world = formed()

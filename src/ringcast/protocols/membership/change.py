@@ -154,14 +154,14 @@ class Change:
         seats, gone = [], []
         for seat in self._by_age(ours):
             report = self.reports[seat.incarnation]
-            together = self._from(report.view_id) if report.view_id else [seat.incarnation]
+            together = self.come_from(report.view_id) if report.view_id else [seat.incarnation]
             cut, _ = self._cut(seat.incarnation, together)
             seats.append(msgspec.structs.replace(seat.moved(report.view_id), cut=cut,
                                                  low=report.low))
         assign(seats, self.reports, self.id, verdict.is_primary)
         members = self.members
         for before in sorted({report.view_id for report in self.reports.values()} - {0}):
-            together = self._from(before)
+            together = self.come_from(before)
             streams = {sender for member in together for sender in self.reports[member].digest}
             for sender in sorted(streams - members):
                 cut, holder = self._cut(sender, together)
@@ -190,7 +190,7 @@ class Change:
 
         return sorted(gone, key=rank)[:MAX_STREAMS] if len(gone) > MAX_STREAMS else gone
 
-    def _from(self, view_id: ViewId) -> list[int]:
+    def come_from(self, view_id: ViewId) -> list[int]:
         """Return the members that come from a view, observers last: so one of these
         holds only what nobody else has, and nobody waits for it."""
         members = [member for member, report in self.reports.items() if report.view_id == view_id]

@@ -104,7 +104,8 @@ class Coordinator:
     def take_report(self, sender: int, report: Report, now: Instant) -> None:
         """When all have reported, decide; or have members finish another view first.
         Who cannot goes another way, or all would try for ever: a hostile member may
-        have told one what it has kept from the rest."""
+        have told one what it has kept from the rest. If we cannot, those who come from
+        our view go on with us."""
         change = self.change
         if change is None or report.id != change.id or change.install is not None or (
                 sender not in change.members):
@@ -119,11 +120,11 @@ class Coordinator:
             self.begin(finishing(change.seats, finish), finish, now)
         elif elsewhere := change.elsewhere():
             if self.layer.local.incarnation in elsewhere:
-                elsewhere = change.members - elsewhere
+                elsewhere = change.members.difference(change.come_from(self.layer.view_id))
             self._drop(elsewhere)
             self.layer.detection.depart(elsewhere)
-            self.begin([seat for seat in change.seats if seat.incarnation not in elsewhere], None,
-                       now)
+            self.begin([seat.moved(change.reports[seat.incarnation].view_id)
+                        for seat in change.seats if seat.incarnation not in elsewhere], None, now)
         else:
             self._decide(change, now)
 
@@ -332,5 +333,6 @@ class Coordinator:
 
 def finishing(seats: list[Seat], install: Install) -> list[Seat]:
     """Return seats whose members install another view first: they come from that one
-    then."""
-    return [seat.moved(install.id) if install.seat(seat.incarnation) else seat for seat in seats]
+    then. Those that have a later view come from there."""
+    return [seat.moved(install.id) if install.seat(seat.incarnation) and seat.before < install.id
+            else seat for seat in seats]
