@@ -350,6 +350,31 @@ def test_what_a_member_has_acknowledged_is_not_repeated_to_it(stack):
     assert_all_have(group, "A", numbered(1, 20))
 
 
+@pytest.mark.parametrize("stack", MCAST)
+def test_a_new_member_has_no_more_than_was_sent_whatever_another_reports(stack):
+    """Found by the fuzzer: B reports more of A's messages than there are, so C seemed
+    to have them. A then looked for what C asked for all around the circle, and stood
+    still."""
+    group = Cluster("ABC", stack=stack).start("A")
+    group.run(500)
+    group.start("B")
+    group.run(500)
+    a, b = group["A"], group["B"].multicast
+    a.send(*numbered(1, 20))
+    group.settle()
+    prepare = b.prepare
+    b.prepare = lambda now: prepare(now) | {a.incarnation: 24}
+    group.start("C")
+    group.run(500)
+    assert a.multicast.members.keys() == set(group.incarnations)
+    assert a.multicast.has_up_to(group["C"].incarnation) == 20
+    request(group, "C", 1, 2**63)
+    a.send(*numbered(21, 40))
+    group.settle()
+    assert group["B"].consumer.got[a.address] == numbered(1, 40)
+    assert a.multicast.unacked() == 0 and len(a.views[-1]) == 3
+
+
 @pytest.mark.parametrize("stack", STACKS[:3])
 def test_the_same_is_repeated_to_a_member_once_in_an_interval_however_often_it_asks(stack):
     group = group_where_c_lacks(numbered(1, 20), stack, 1)

@@ -5,7 +5,7 @@ from itertools import chain
 
 import msgspec
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from ringcast._core import wire
 from ringcast._core.send_window import SendWindow
@@ -24,6 +24,7 @@ from ringcast.protocols.retransmission import (
     Quota,
     Requests,
     Tail,
+    between,
     requests,
     split,
 )
@@ -269,6 +270,15 @@ OFFSETS = st.sets(st.integers(1, 40))
 def test_ranges_without_others(base, some, others):
     left = without(ranges_of(some, base), ranges_of(others, base), base)
     assert seqnos_of(left, base) == sorted(some - others)
+
+
+@given(st.lists(st.tuples(SEQNO, SEQNO)), SEQNO, st.integers(-100, 100))
+@example([(1, MODULUS // 2)], 28, -4)
+def test_what_is_clipped_is_never_more_than_there_is(ranges, low, room):
+    """Also where the end is before the begin: whoever repeats takes a step for each."""
+    clipped = between(ranges, low, (low + room) % MODULUS)
+    offsets = [((first - low) % MODULUS, (last - low) % MODULUS) for first, last in clipped]
+    assert all(0 < first <= last <= room for first, last in offsets)
 
 
 @given(SEQNO, OFFSETS, OFFSETS)

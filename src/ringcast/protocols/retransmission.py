@@ -343,17 +343,18 @@ def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:
     None if the request makes no sense."""
     if len(ranges) > MAX_RANGES or not all(is_seqno(each) for pair in ranges for each in pair):
         return None
-    return within((each for each in ranges if not precedes(each[1], each[0])), low, sent)
+    return between((each for each in ranges if not precedes(each[1], each[0])), low, sent)
 
 
-def within(ranges: Iterable[Range], low: Seqno, last: Seqno) -> list[Range]:
+def between(ranges: Iterable[Range], low: Seqno, last: Seqno) -> list[Range]:
     """Return what of these ranges comes after `low`, and not after `last`."""
     found = []
+    most = (last - low) % MODULUS if precedes(low, last) else 0
     for begin, end in ranges:
         # Count from low: serial arithmetic cannot order three seqnos all around the
         # circle.
         start = (begin - low) % MODULUS if precedes(low, begin) else 1
-        stop = min((end - low) % MODULUS, (last - low) % MODULUS) if precedes(low, end) else 0
+        stop = min((end - low) % MODULUS, most) if precedes(low, end) else 0
         if start <= stop:
             found.append(((low + start) % MODULUS, (low + stop) % MODULUS))
     return found

@@ -32,9 +32,9 @@ from ringcast.protocols.retransmission import (
     Pace,
     Ranges,
     Requests,
+    between,
     clipped,
     requests,
-    within,
 )
 from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, precedes
 from ringcast.protocols.stream import Stream
@@ -146,7 +146,7 @@ class Fetching:
             for dest, ranges in requested.take(streams[-1].ring.low, now, layer.pause).items():
                 prefix = layer.stack.header(HELD, dest) + origin.to_bytes(8, "little")
                 for held, end, pace in sources:
-                    here = within(ranges, held.ring.low, end)
+                    here = between(ranges, held.ring.low, end)
                     datagrams, messages = pace.pack(held, here, prefix, layer.pause, now)
                     layer.counters.held_sent += messages
                     layer.send_datagrams(HELD, dest, datagrams, now)

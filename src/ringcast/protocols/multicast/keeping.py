@@ -193,10 +193,11 @@ class Keeping:
         return Kept(latest.low, name, latest.before, others[:MOST_PARTS])
 
     def start(self, member: int, agreed: "Agreed") -> Seqno:
-        """Return after which seqno our messages are kept for a new member."""
+        """Return after which seqno our messages are kept for a new member: nobody has
+        more than we have sent, whatever others have reported."""
         if member in agreed.back and agreed.lows.get(self.layer.local.incarnation) is not None:
             return self.layer.send_window.ring.low
-        return agreed.cuts[self.layer.local.incarnation]
+        return earlier(agreed.cuts[self.layer.local.incarnation], self.layer.send_window.sent)
 
     def most_departed(self, most: int) -> int:
         """Return how many streams of departed senders are held at most, when otherwise
