@@ -66,6 +66,7 @@ from ringcast.status import by_name
 MS = 1_000_000
 JOINING = 2_000 * MS                    # in which all find each other
 LONG = 120_000 * MS                     # in which the honest ones are one group again
+MOST_CHANGES = 100                      # that one of them prepares for that
 # bits of the first byte
 LEADS, RING_BUFFER, KEEPS, RETRANSMITS, SPOOFS, LIES, IMPATIENT, EARLY = (
     1 << bit for bit in range(8))
@@ -366,9 +367,12 @@ class Group(HostileMember):
         for member in self.members:
             self.exclude(member)
         end = self.now + LONG
+        begun = {member: member.members.coordinator.num_changes for member in self.members}
         while self.now < end and not any(member.stopped for member in self.members) and not (
                 self.is_alone() and (self.is_loose() or self.misled or self.owed() is None)):
             self.pass_time(20 * MS)
+            assert all(member.members.coordinator.num_changes < number + MOST_CHANGES
+                       for member, number in begun.items())
             if self.spoofed or self.misled:
                 break
         for member in self.members:

@@ -9,7 +9,7 @@ from hostile import HOSTILE, STRANGER, Hostile, make_run
 from ringcast._core import wire
 from ringcast.address import EVERYONE
 from ringcast.protocols.membership import messages, sense
-from ringcast.protocols.membership.messages import Gone, Install, Prepare, Quorum, Seat
+from ringcast.protocols.membership.messages import Gone, Install, Prepare, Quorum, Report, Seat
 from ringcast.protocols.multicast import base as multicast, fetching
 from ringcast.protocols.multicast.keeping import Part
 from ringcast.protocols.unicast3 import control
@@ -39,17 +39,20 @@ class HostileMember(Hostile):
         if (prepare := self.prepared) is None:
             return
         for seat in [seat for seat in prepare.seats if seat.name == "B"]:
-            come = [each.multicast.windows[seat.incarnation].come_up_to for each in self.members
-                    if seat.incarnation in each.multicast.windows]
-            digest = {seat.incarnation: max(come, default=0)}
-            if seat.before:
-                digest |= {each.incarnation: each.multicast.send_window.sent
-                           for each in self.members}
-            report = messages.Report(prepare.id, seat.before, digest, [])
+            report = self.report(prepare, seat)
             for member in self.members:
                 self.say(member, messages.REPORT, report, seat.incarnation)
                 self.say(member, messages.INSTALLED, messages.Installed(prepare.id, True),
                          seat.incarnation)
+
+    def report(self, prepare: Prepare, seat: Seat) -> Report:
+        """Return what a B that has everything answers to a PREPARE."""
+        come = [each.multicast.windows[seat.incarnation].come_up_to for each in self.members
+                if seat.incarnation in each.multicast.windows]
+        digest = {seat.incarnation: max(come, default=0)}
+        if seat.before:
+            digest |= {each.incarnation: each.multicast.send_window.sent for each in self.members}
+        return Report(prepare.id, seat.before, digest, [])
 
     def form(self) -> None:
         """Coordinate the first view, as an honest member would, with B before the
@@ -169,11 +172,10 @@ class HostileMember(Hostile):
             return self.install(target)
         if kind == messages.REPORT:
             digest = {self.anybody(): self.place(target) for _ in range(3)}
-            return messages.Report(change.id if change else self.view_number(target),
-                                   layer.view_id, digest | {HOSTILE: self.place(target)},
-                                   self.quorums(target, layer.view_id, []),
-                                   bool(program.byte() & 1),
-                                   self.install(target) if program.byte() & 1 else None)
+            return Report(change.id if change else self.view_number(target),
+                          layer.view_id, digest | {HOSTILE: self.place(target)},
+                          self.quorums(target, layer.view_id, []), bool(program.byte() & 1),
+                          self.install(target) if program.byte() & 1 else None)
         if kind == messages.REFUSE:
             return messages.Refuse(change.id if change and program.byte() & 1 else layer.view_id,
                                    self.view_number(target))
@@ -228,4 +230,55 @@ class HostileMember(Hostile):
             self.say(target, messages.INSTALL, install, sender)
             self.turn(target, len(target.arriving))
 
-    LIES = (*(tell_lie,) * 6, tell_damaged, tell_damaged, tell_held, take_in, take_in)
+    def misreport(self, target: Honest) -> None:
+        """Have the target prepare a view again, if it coordinates. Then answer each
+        PREPARE with a report that is false in some fields, until it stops asking, or
+        the lies are over."""
+        if not self.may_lie:
+            return
+        self.lied = True
+        self.say(target, messages.REFUSE,
+                 messages.Refuse(target.members.view_id, target.members.promised))
+        asked = 0
+        for _ in range(1 + self.program.byte() % 16):
+            for member in (target, *self.members):
+                self.turn(member, len(member.arriving))
+            if self.prepared is None or self.prepared.id == asked:
+                return
+            asked = self.prepared.id
+            for seat in [seat for seat in self.prepared.seats if seat.name == "B"]:
+                self.say(target, messages.REPORT, self.false_report(target, self.prepared, seat),
+                         seat.incarnation)
+
+    def false_report(self, target: Honest, prepare: Prepare, seat: Seat) -> Report:
+        """Return a report that is false in about half of what it says."""
+        report, which = self.report(prepare, seat), self.program.byte()
+        if which & 3:
+            report.install = self.made_up(target, prepare)
+            report.view_id = report.install.id
+        if which & 12 == 12:
+            report.view_id = self.program.choice((prepare.id - 1, 0, self.view_number(target)))
+        if which & 48 == 48:
+            report.digest[self.anybody()] = self.place(target)
+        if which & 192 == 192:
+            report.quorums = self.quorums(target, report.view_id, prepare.seats)
+            report.is_leaving, report.low = bool(which & 1), self.place(target)
+        return report
+
+    def made_up(self, target: Honest, prepare: Prepare) -> Install:
+        """Return a view that those whom a PREPARE asks could come from, or nearly."""
+        which = self.program.byte()
+        seats = [seat.moved(self.program.choice((target.members.view_id, seat.before)))
+                 for seat in prepare.seats]
+        if which & 1:
+            seats[which % len(seats)].name = self.program.choice(("D", "E", "A"))
+        if which & 4:
+            seats.append(Seat("F", self.anybody(), "x", self.view_number(target)))
+        if which & 24 == 24:
+            del seats[which % len(seats)]
+        number = self.program.choice((prepare.id - 1, target.members.view_id + 1,
+                                      self.view_number(target)))
+        return Install(number, seats, [], [])
+
+    LIES = (*(tell_lie,) * 4, misreport, misreport, tell_damaged, tell_damaged, tell_held,
+            take_in, take_in)

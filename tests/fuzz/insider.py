@@ -171,8 +171,9 @@ class Insider(Group):
         belong to it."""
         if isinstance(body, messages.Seek):
             body.public = self.public(sender)
-        for seat in getattr(body, "seats", ()):
-            seat.public = self.public(seat.incarnation)
+        for view in (body, getattr(body, "finish", None), getattr(body, "install", None)):
+            for seat in getattr(view, "seats", ()):
+                seat.public = self.public(seat.incarnation)
         if isinstance(body, Prepare):
             ring = self.process(HOSTILE).ring
             for view_id, held in self.held.items():

@@ -9,6 +9,7 @@ from corpus import found, inputs
 from forger import FORGERS
 from group import GROUPS, LEADS, LIES, SPOOFS
 from honest import CONFIG
+from hostile_member import HostileMember
 from insider import INSIDERS
 from outsider import COUNTED, Outsider
 from reference import runs
@@ -116,9 +117,10 @@ def test_inputs_that_were_never_seen_break_no_promise(target):
 @pytest.mark.parametrize("target", GROUPS)
 def test_whatever_a_hostile_member_says_of_the_group_the_others_are_one_at_the_end(target, seed):
     rng = random.Random(f"lies {target} {seed}")
-    for _ in range(8):
-        data = bytes([rng.choice([0, LEADS]) | LIES]) + rng.randbytes(rng.randrange(1, 200))
-        TARGETS[target](data)
+    misreport = GROUPS[target].ACTS.index(HostileMember.misreport)
+    for number in range(8):
+        data = bytes([rng.choice([0, LEADS]) | LIES]) + bytes([misreport, 0] * (number % 2))
+        TARGETS[target](data + rng.randbytes(rng.randrange(1, 200)))
 
 
 @pytest.mark.parametrize("target", FORGERS)
