@@ -145,6 +145,7 @@ BUNDLER = "tests/protocols/test_bundler.py::"
 OBSERVERS = "tests/sim/test_observers.py::"
 KEPT_SEED = ("tests/sim/test_seeds.py::test_what_failed_once_with_these_"
              "settings_stays_mended[settings")
+FUZZED = FUZZ + "test_a_bug_that_was_found_once_stays_repaired"
 SKIPPED_IN_VOID = KEPT_SEED + "43-1402811]"
 RESTED = FLUSH + "test_a_joiner_gets_a_large_message_whose_sender_rested_in_its_middle"
 AGAIN = FLUSH + "test_a_sender_that_departs_three_times_is_heard_to_the_end_each_time[mcast-udp]"
@@ -207,6 +208,8 @@ MUTATIONS = [
     Mutation("forget the cuts of a stream that goes on in a new window", "Flush.replace",
              "if table is not None and old in table:", "if False:",
              test=OBSERVERS + "test_a_view_comes_behind_what_was_skipped_before_it"),
+    Mutation("keep the places of streams that were forgotten", "Flush._cuts_without",
+             "skipped & there", "skipped", test=FUZZED + "[nakack2-udp-747dad0000000000]"),
     Mutation("tell what was skipped in a view that is void", "Flush._cuts_without",
              "if self.layer.observing is not None:", "if False:", test=SKIPPED_IN_VOID),
     Mutation("a stream goes on where it stood once something was skipped", "Observing.skip",

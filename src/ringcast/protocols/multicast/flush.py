@@ -422,7 +422,9 @@ class Flush:
         stream that goes on where it stood (keeping.py)."""
         begun = pending.cuts.keys() - void.cuts.keys()
         skipped = {stream for stream in begun if not stream.is_resumed}
-        self.skips |= {stream: pending.cuts[stream] for stream in skipped}
+        holders = *self.layer.windows.values(), *self.departed.values()
+        there = {self.layer.own, *(each.stream for each in holders)}
+        self.skips |= {stream: pending.cuts[stream] for stream in skipped & there}
         if self.layer.observing is not None:
             for stream in skipped:
                 self.layer.observing.begin_behind(stream, pending.cuts[stream])
