@@ -1023,7 +1023,7 @@ MUTATIONS = [
                   "test_who_takes_no_more_messages_says_what_it_has_taken"),
     Mutation("nobody says where the streams of new members begin here", "Flush.install",
              "begun[members[member]] = window.offset", "pass",
-             test=FLUSH + "test_each_says_where_the_streams_of_new_members_begin[mcast-udp]"),
+             test=FLUSH + "test_each_says_where_the_streams_of_new_members_begin[mcast-udp-0]"),
     Mutation("a view waits for a stream of which nothing comes", "Flush._depart",
              "self._end_earlier(stream, cut)", "pass",
              test=FLUSH + "test_a_view_that_waits_for_a_stream_of_which_nothing_comes_is_void"),
@@ -1219,8 +1219,7 @@ MUTATIONS = [
     Mutation("a false end of a stream is believed", "Keeping.begin",
              "if had is not None and not precedes((cut + MAX_CAPACITY) % MODULUS, had):",
              "if had is not None:",
-             test="tests/fuzz/test_flooding.py::test_a_member_that_floods_the_others_fills_no_"
-                  "memory_and_they_go_on_without_it[mcast-udp-True]"),
+             test=FLUSH + "test_each_says_where_the_streams_of_new_members_begin"),
     Mutation("behind one gap no stream is fetched", "Keeping.owed",
              "if next_part(each.parts, place)]",
              "if not self.layer.counters.num_gone_undelivered and next_part(each.parts, place)]",
