@@ -257,6 +257,9 @@ class Flush:
                 begun[members[member]] = window.offset
         begun |= {stream.sender: begin for stream, begin in self.skips.items()
                   if skips.get(stream) != begin}
+        # A stream can have been forgotten before it is known where it begins.
+        there = {layer.own, *(each.stream for each in (*windows.values(), *self.departed.values()))}
+        self.skips = {stream: begin for stream, begin in self.skips.items() if stream in there}
         begun |= {owed.sender: place for owed, place in self.keeping.owed(agreed)
                   if self._owe(owed, place)}
         self.keeping.note_places()      # once more: those that we fetch end for us, too
@@ -422,9 +425,7 @@ class Flush:
         stream that goes on where it stood (keeping.py)."""
         begun = pending.cuts.keys() - void.cuts.keys()
         skipped = {stream for stream in begun if not stream.is_resumed}
-        holders = *self.layer.windows.values(), *self.departed.values()
-        there = {self.layer.own, *(each.stream for each in holders)}
-        self.skips |= {stream: pending.cuts[stream] for stream in skipped & there}
+        self.skips |= {stream: pending.cuts[stream] for stream in skipped}
         if self.layer.observing is not None:
             for stream in skipped:
                 self.layer.observing.begin_behind(stream, pending.cuts[stream])
