@@ -371,7 +371,7 @@ MUTATIONS = [
              "agreed.cuts[self.layer.local.incarnation]",
              test=FORGED + "test_a_new_member_has_no_more_than_was_sent_whatever_another_reports"),
     Mutation("the end of a request may be before its begin", "between",
-             "(last - low) % MODULUS if precedes(low, last) else 0", "(last - low) % MODULUS",
+             "most = ahead(low, last)", "most = (last - low) % MODULUS",
              test=GAPS + "test_what_is_clipped_is_never_more_than_there_is"),
     Mutation("repeat all that is asked for", "Pace.pack",
              "self.budget -= sum(map(len, datagrams))", "self.repeated = repeated = {}",
@@ -703,7 +703,7 @@ MUTATIONS = [
              test="tests/sim/test_durable.py::"
              + "test_senders_use_a_whole_window_while_somebody_is_absent"),
     Mutation("what got through lets nothing more be repeated before it is acknowledged",
-             "Pace.note_first", "self.came += (first", "self.came += 0 * (first",
+             "Pace.note_first", "self.came += ahead(", "self.came += 0 * ahead(",
              test="tests/sim/test_durable.py::"
              + "test_senders_use_a_whole_window_while_somebody_is_absent[mcast-udp]"),
     Mutation("a window is larger than its own socket buffer", "Credits.fit_window",

@@ -32,6 +32,7 @@ from ringcast.protocols.seqnos import (
     MODULUS,
     Range,
     Seqno,
+    ahead,
     count,
     in_two,
     is_seqno,
@@ -349,12 +350,11 @@ def clipped(ranges: list[Range], low: Seqno, sent: Seqno) -> list[Range] | None:
 def between(ranges: Iterable[Range], low: Seqno, last: Seqno) -> list[Range]:
     """Return what of these ranges comes after `low`, and not after `last`."""
     found = []
-    most = (last - low) % MODULUS if precedes(low, last) else 0
+    most = ahead(low, last)
     for begin, end in ranges:
         # Count from low: serial arithmetic cannot order three seqnos all around the
         # circle.
-        start = (begin - low) % MODULUS if precedes(low, begin) else 1
-        stop = min((end - low) % MODULUS, most) if precedes(low, end) else 0
+        start, stop = max(1, ahead(low, begin)), min(ahead(low, end), most)
         if start <= stop:
             found.append(((low + start) % MODULUS, (low + stop) % MODULUS))
     return found
@@ -417,7 +417,7 @@ class Pace:
         that got through. It may acknowledge that much later, when it is back after it
         was absent."""
         before = self.reached.get(member, first)
-        self.came += (first - before) % MODULUS if precedes(before, first) else 0
+        self.came += ahead(before, first)
         self.reached[member] = later(before, first)
 
     def _fill(self, window: "Repeatable", interval: int, now: Instant) -> None:

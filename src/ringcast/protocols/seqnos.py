@@ -25,6 +25,12 @@ def precedes(a: Seqno, b: Seqno) -> bool:
     return 0 < (b - a) % MODULUS < HALF
 
 
+def ahead(a: Seqno, b: Seqno) -> int:
+    """Return how many steps `b` comes after `a`; 0 if it does not."""
+    steps = (b - a) % MODULUS
+    return steps if steps < HALF else 0
+
+
 def later(a: Seqno, b: Seqno) -> Seqno:
     """Return the later of two seqnos."""
     return b if precedes(a, b) else a

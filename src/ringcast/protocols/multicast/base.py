@@ -50,6 +50,7 @@ from ringcast.protocols.seqnos import (
     MODULUS,
     Range,
     Seqno,
+    ahead,
     earlier,
     is_seqno,
     later,
@@ -473,8 +474,7 @@ class Multicast(Rules):
         them: members that have excluded us will not deliver them."""
         window = self.send_window
         start = later(window.ring.low, cut)
-        num_behind = (end - start) % MODULUS if precedes(start, end) else 0
-        behind = [(start + step + 1) % MODULUS for step in range(num_behind)]
+        behind = [(start + step + 1) % MODULUS for step in range(ahead(start, end))]
         payloads = [payload for seqno in behind if (payload := window.ring.get(seqno)) is not None]
         runs = window.marks.copy().split((start + 1) % MODULUS, payloads)
         return as_sent(runs, window.stamps, self.local, None, self.view_id)

@@ -36,7 +36,7 @@ from ringcast.protocols.retransmission import (
     clipped,
     requests,
 )
-from ringcast.protocols.seqnos import MODULUS, Range, Seqno, count, earlier, precedes
+from ringcast.protocols.seqnos import Range, Seqno, ahead, count, earlier, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Instant, Packet
 
@@ -189,8 +189,8 @@ class Fetching:
         if gone.is_complete:
             return True
         ring = gone.ring
-        room = (gone.cut - ring.low) % MODULUS if precedes(ring.low, gone.cut) else 0
-        arrivals = wire.read_data(packet.data, ring.low, min(room, ring.capacity), prefix)
+        room = min(ahead(ring.low, gone.cut), ring.capacity)
+        arrivals = wire.read_data(packet.data, ring.low, room, prefix)
         if arrivals is None:
             return False
         added = self.layer.add(gone, packet.kind, arrivals, now)

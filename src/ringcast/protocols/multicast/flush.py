@@ -51,7 +51,7 @@ from ringcast.protocols.multicast.keeping import Keeping, Owed, Part, reach
 from ringcast.protocols.multicast.retention import MOST_ROOM, drop_unneeded
 from ringcast.protocols.multicast.windows import Departed, ReceiveWindow
 from ringcast.protocols.retransmission import Gaps
-from ringcast.protocols.seqnos import MODULUS, Seqno, earlier, later, precedes
+from ringcast.protocols.seqnos import MODULUS, Seqno, ahead, earlier, later, precedes
 from ringcast.protocols.stream import Stream
 from ringcast.stack import Installed, Instant
 from ringcast.view import View
@@ -192,8 +192,7 @@ class Flush:
             return 0
         for ends in (self.pending[0].cuts if self.pending else None, self.frozen):
             if ends is not None:        # a stream that is not there begins in a later view
-                end = ends.get(stream, hd)
-                most = min(most, (end - hd) % MODULUS) if precedes(hd, end) else 0
+                most = min(most, ahead(hd, ends.get(stream, hd)))
         return most
 
     def skip(self, stream: Stream) -> None:
