@@ -12,7 +12,7 @@ from ringcast.address import EVERYONE
 from ringcast.flags import FRAGMENT
 from ringcast.protocols.frag import HEAD
 from ringcast.protocols.membership import Membership
-from ringcast.protocols.membership.messages import REPORT
+from ringcast.protocols.membership.messages import REFUSE, REPORT, Refuse
 from ringcast.protocols.multicast import base as multicast, fetching, mcast, stable
 from ringcast.protocols.multicast.lossless import MOST_ROOM
 from ringcast.protocols.multicast.stable import Vote
@@ -365,8 +365,9 @@ def test_a_new_member_has_no_more_than_was_sent_whatever_another_reports(stack):
     prepare = b.prepare
     b.prepare = lambda now: prepare(now) | {a.incarnation: 24}
     group.start("C")
-    group.run(500)
-    assert a.multicast.members.keys() == set(group.incarnations)
+    while len(a.multicast.members) < 3:
+        group.run(1)
+    b.prepare = prepare
     assert a.multicast.has_up_to(group["C"].incarnation) == 20
     request(group, "C", 1, 2**63)
     a.send(*numbered(21, 40))
@@ -627,3 +628,154 @@ def test_a_holder_has_twelve_seconds_however_frequent_scans_are():
         group.run(10)
         later += 10
     assert 11_500 < later < 13_000
+
+
+def withhold(group, sender, receiver):
+    """Nothing of what `sender` sends to everybody comes to `receiver`, not even the
+    second time; and all the rest does."""
+    kinds = {multicast.DATA, multicast.REPEAT}
+    group.network.discard = lambda source, target, datagram: (source, target) == (
+        sender, receiver) and (
+        wire.open_datagram(datagram, group[sender].stack.group).kind in kinds)
+    group.checkers.views.has_cause = True       # to exclude one of the two
+
+
+def wait_for(group, sender, *messages):
+    """C never gets these of `sender`, and B dies. So C waits for them."""
+    withhold(group, sender, "C")
+    group[sender].send(*messages)
+    group.run(100)
+    group["B"].crash()
+    group.run(3000)
+    assert not group["C"].multicast.is_complete()
+    assert group["C"].members.view_id > group["C"].views[-1].id
+
+
+@pytest.mark.parametrize("sender", "AD")        # A coordinates
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_member_that_does_not_give_what_it_has_sent_is_not_waited_for_for_ever(stack, sender):
+    group = group_of(stack, "ABCD")
+    wait_for(group, sender, *numbered(1, 20))
+    group.run(20_000)
+    group.network.discard = None
+    heal(group)
+    group[sender].send(b"afterwards")
+    group.settle(20_000)
+    assert group["C"].consumer.got[group[sender].address] == [b"afterwards"]
+    for name in "ACD":
+        assert len(group[name].views[-1]) == 3, name
+
+
+def test_a_sender_is_not_suspected_while_the_application_has_no_room_for_more():
+    group = group_of("mcast-udp", "ABCD")
+    group["C"].consumer.finish_after = None
+    group["A"].send(*numbered(1, 5))
+    group.run(5)
+    wait_for(group, "A", *numbered(6, 20))
+    for _ in range(2000):
+        group.run(10)
+        assert not group["C"].multicast.withholding()
+    group["C"].consumer.wake()
+    group.run(11_000)
+    assert not group["C"].multicast.withholding()
+    group.network.discard = None
+    heal(group)
+    assert group["C"].consumer.got[group["A"].address] == numbered(1, 20)
+
+
+def test_a_sender_has_twelve_seconds_in_each_view():
+    """Until it gives what it has sent before."""
+    group = group_of("mcast-udp", "ABCD")
+    wait_for(group, "D", *numbered(1, 20))
+    for _ in range(2):
+        group.run(8000)
+        assert not group["C"].multicast.withholding()
+        group["A"].members.coordinator.renews = True
+        group.run(500)
+    group.network.discard = None
+    heal(group)
+    assert group["C"].consumer.got[group["D"].address] == numbered(1, 20)
+
+
+@pytest.mark.parametrize("liar, sender", ["DA", "DC", "CD"])    # A coordinates
+@pytest.mark.parametrize("stack", STACKS)
+def test_who_reports_again_and_again_what_a_member_has_not_sent_is_excluded(stack, liar, sender):
+    """All would wait for it, in one view after the other, and see none of them."""
+    group = group_of(stack, "ABCD")
+    group[sender].send(*numbered(1, 20))
+    group.settle()
+    let_lie(group, liar, sender, 3)
+    group["B"].crash()
+    group.run(3000)
+    for name in {"A", "C", "D"} - {liar}:
+        assert len(group[name].views[-1]) == 3, name
+        assert len(group[name].views) <= 12, name
+    group[sender].send(b"afterwards")
+    group.settle(20_000)
+    for name in {"A", "C", "D"} - {liar, sender}:
+        assert group[name].consumer.got[group[sender].address][-1] == b"afterwards", name
+
+
+def refuse(group, name, promised=0):
+    """Say in a member's name that it needs another view than the one that it has."""
+    forge(group, name, REFUSE, Refuse(group["A"].members.view_id, promised), to="A")
+
+
+def test_a_sender_that_denies_again_and_again_what_the_coordinator_has_is_excluded():
+    """Who of the two is right, nobody knows; but without the coordinator there would be
+    no view at all."""
+    group = group_of(names="ABCD")
+    group["D"].send(*numbered(1, 20))
+    group.settle()
+    let_lie(group, "D", "D", -3)
+    while len(group["C"].views[-1]) == 4:
+        refuse(group, "D")
+        group.run(120)
+    assert [member.name for member in group["C"].views[-1].members] == ["A", "C", "B"]
+    assert len(group["C"].views) == 5
+
+
+def test_who_reports_now_and_then_what_a_member_denies_is_kept():
+    group = group_of(names="ABCD")
+    group["D"].send(*numbered(1, 20))
+    group.settle()
+    prepare = group["D"].multicast.prepare
+    for _ in range(4):
+        let_lie(group, "D", "D", -3)
+        for _ in range(2):
+            refuse(group, "D")
+            group.run(120)
+        group["D"].multicast.prepare = prepare
+        refuse(group, "D")
+        group.run(120)
+    assert len(group["C"].views) == 1 + 4 * 3 and len(group["C"].views[-1]) == 4
+
+
+def test_who_refuses_views_in_which_nobody_claims_more_excludes_nobody():
+    group = group_of()
+    group["B"].send(*numbered(1, 20))
+    group.settle()
+    for _ in range(10):
+        refuse(group, "B")
+        group.run(120)
+    assert len(group["C"].views) == 11 and len(group["C"].views[-1]) == 3
+
+
+def test_who_waits_for_a_view_that_is_late_accuses_nobody():
+    """It refuses the view that it has, because it has promised another one."""
+    group = group_of(names="ABCD")
+    group["D"].send(*numbered(1, 20))
+    group.settle()
+    let_lie(group, "D", "D", -3)
+    for _ in range(10):
+        refuse(group, "D", promised=group["A"].members.promised + 1)
+        group.run(120)
+    assert len(group["C"].views) == 11 and len(group["C"].views[-1]) == 4
+
+
+def test_however_many_refuse_the_view_that_they_have_another_one_is_made_only_so_often():
+    group = group_of()
+    for _ in range(1000):
+        refuse(group, "C")
+        group.run(1)
+    assert 5 <= len(group["A"].views) - 1 <= 12

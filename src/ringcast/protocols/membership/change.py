@@ -56,6 +56,8 @@ class Change:
     chain: dict[ViewId, bytes] = field(default_factory=dict)
     reports: dict[int, Report] = field(default_factory=dict)
     install: Install | None = None              # once all have reported
+    # By sender: the member that says to have more than the sender had sent when it reported.
+    claims: dict[int, int] = field(default_factory=dict)
     installed: set[int] = field(default_factory=set)
     complete: set[int] = field(default_factory=set)
     finished: set[int] = field(default_factory=set)
@@ -155,7 +157,9 @@ class Change:
         for seat in self._by_age(ours):
             report = self.reports[seat.incarnation]
             together = self.come_from(report.view_id) if report.view_id else [seat.incarnation]
-            cut, _ = self._cut(seat.incarnation, together)
+            cut, holder = self._cut(seat.incarnation, together)
+            if precedes(report.digest[seat.incarnation], cut):
+                self.claims[seat.incarnation] = holder
             seats.append(msgspec.structs.replace(seat.moved(report.view_id), cut=cut,
                                                  low=report.low))
         assign(seats, self.reports, self.id, verdict.is_primary)

@@ -22,6 +22,7 @@ from ringcast.protocols.membership.messages import (
     Seat,
 )
 from ringcast.protocols.membership.primary import Verdict
+from ringcast.protocols.membership.seldom import Seldom
 from ringcast.protocols.membership.sense import COUNTER
 from ringcast.stack import Instant
 
@@ -33,6 +34,8 @@ GATHER = nanoseconds(5.0)               # for how long joins are gathered
 GIVE_WAY = nanoseconds(250.0)           # for how long strangers are left to another coordinator
 MOST_OFFERS = 16                        # of other groups, that are remembered
 MEETING = nanoseconds(250.0)            # for how long two may need to prove their names
+RENEWING = nanoseconds(100.0)           # between two views that members ask for, at least
+MOST_FALSE = 3                          # claims in a row to have what was not sent
 TRIES = 8                               # to have members finish one view
 JOINING = nanoseconds(500.0)    # after which a joiner or observer that does not answer is dropped
 
@@ -49,6 +52,8 @@ class Coordinator:
         self.gather_until: Instant | None = None
         self.gives_way_until: Instant | None = None     # to the coordinator of another group
         self.renews = False                             # make a view of the same members
+        self.renewed = Seldom(RENEWING)                 # one was made because a member asked for it
+        self.accused: dict[int, int] = {}               # by member: its false claims, in a row
         self.num_changes = 0
         self.made = 0                                   # the last id that we have made
 
@@ -137,6 +142,8 @@ class Coordinator:
             self.begin(change.seats, None, now, verdict)
         else:
             change.decide(self.layer.install, verdict)
+            self.accused = {member: times for member, times in self.accused.items()
+                            if member in change.claims.values()}
             self.layer.absentees.decide(change, self.offered.values(), now)
             self.send(now)
 
@@ -148,9 +155,13 @@ class Coordinator:
             self._part(sender, refuse, now)
             return
         is_idle = not self.is_changing and layer.acting(()) == layer.local.incarnation
-        if is_idle and sender in layer.members and refuse.id == layer.view_id:
+        if is_idle and sender in layer.members and refuse.id == layer.view_id and (
+                self.renewed.allows(now)):
             layer.promised = max(layer.promised, refuse.promised)
-            self.begin([seat.moved(layer.view_id) for seat in layer.members.values()], None, now)
+            if change is not None and refuse.promised <= refuse.id and sender in change.claims:
+                self._accuse(change.claims[sender], sender)
+            self.renews = True
+            self.coordinate(now)
         if change is None or refuse.id != change.id or sender not in change.missing():
             return
         layer.promised = max(layer.promised, refuse.promised)
@@ -160,6 +171,14 @@ class Coordinator:
             self.begin(change.seats, None, now)
         else:
             self.let_go(sender, now)
+
+    def _accuse(self, member: int, sender: int) -> None:
+        """A sender says that it has not sent what a member has reported of it. If that
+        comes again in each view, one of the two must go: nobody would see a view."""
+        times = self.accused[member] = self.accused.get(member, 0) + 1
+        if times >= MOST_FALSE:
+            is_other = member == self.layer.local.incarnation
+            self.layer.detection.contradict(sender if is_other else member)
 
     def let_go(self, stranger: int, now: Instant) -> None:
         """Go on without somebody who wanted to come, and does not any more."""

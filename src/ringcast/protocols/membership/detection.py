@@ -14,9 +14,9 @@ said for OUTSIDE suspect_timeouts that it has our view does not count among thos
 watch, and is suspected itself: if it should coordinate, the others would wait for it
 for ever.
 
-A member may say that it has messages of a departed sender, and not give them. Nobody
-can have what is sent later before it has these. So this is a reason to suspect it, too
-(multicast/fetching.py).
+A member may say that it has messages, its own or those of a departed sender, and not
+give them. Nobody can have what is sent later before it has these. So this is a reason
+to suspect it, too (multicast/fetching.py).
 
 In a view of more than FEW members all say ALIVE when the coordinator does. What comes
 at one moment takes each of them a few turns; what comes one by one, a turn for each. So
@@ -202,6 +202,12 @@ class Detection:
             self._judge(member, "its key may not have this name any more")
         self.depart(members)
 
+    def contradict(self, member: int) -> None:
+        """Note that a member must go that reports again and again what the sender
+        denies."""
+        self._judge(member, "it says again and again that it has messages that were not sent")
+        self.depart([member])
+
     def doubt(self, member: int, now: Instant) -> None:
         """Probe a member that may have died. This is no refusal: however often somebody
         makes us doubt, the member is suspected only if it does not answer."""
@@ -317,7 +323,7 @@ class Detection:
         withholding = self.layer.multicast.withholding() & self.watched
         for member in sorted(withholding - self.withholding):
             self._notice("suspects", self.layer.local.incarnation, member,
-                         "it is alive, and does not give what it says it has of one that is gone")
+                         "it is alive, and does not give what it says it has")
         self.withholding = withholding
         if not self.probing and self.patience > 1:
             self.patience -= 1

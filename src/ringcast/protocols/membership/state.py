@@ -66,7 +66,6 @@ from ringcast.protocols.membership.messages import (
     Standing,
     ViewId,
 )
-from ringcast.protocols.membership.seldom import Seldom
 from ringcast.protocols.seqnos import is_seqno
 from ringcast.stack import Begun, Effects, Giving, Instant, Layer, StateNews
 from ringcast.status import Layers, StateStatus
@@ -209,7 +208,6 @@ class StateTransfer(Layer):
         self.next_need: Instant | None = None
         self.not_before: Instant = 0                    # is the next NEED
         self.pause = LEAST_PAUSE
-        self.renewed = Seldom(LEAST_PAUSE)              # a view was made for a NEED
         self.num_given = self.num_lost = self.num_held_back = 0
 
     def _begin_attempt(self) -> None:
@@ -294,7 +292,7 @@ class StateTransfer(Layer):
             return False
         membership = self.membership
         if sender in membership.members and need.view_id == membership.view_id and (
-                self.renewed.allows(now)):
+                membership.coordinator.renewed.allows(now)):
             membership.coordinator.renews = True
             membership.received(now)
         return True

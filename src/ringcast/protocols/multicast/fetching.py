@@ -15,6 +15,8 @@ too. A holder of which nothing comes for WITHHELD scans, and for 12 s at least, 
 have what it has reported, or does not give it. The group would wait for it for ever, so
 it is suspected, like one that is silent (membership/detection.py). A datagram that is
 lost now and then is not enough for that: over UDP it was asked a hundred times by then.
+So is a member that does not give, for as long, what it has sent before the last view
+(Flush.incomplete): it may have freed it, because of a false ack in our name.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -87,8 +89,12 @@ class Fetching:
             gone.is_held and not gone.is_complete for gone in self.departed.values())
 
     def ask(self, now: Instant) -> None:
-        """Ask the holders for what is missing of departed senders."""
+        """Ask the holders for what is missing of departed senders. Note for how long
+        members do not give what is missing of their own streams."""
         layer = self.layer
+        for window in layer.flushing.incomplete().values():
+            if window.is_idle:
+                window.standing.scan((window.come_up_to, layer.view_id))
         if not self.is_needed():
             return
         for origin, gone in self.departed.items():
@@ -115,11 +121,13 @@ class Fetching:
         return [] if is_known and not stalls else gone.ring.missing(MAX_RANGES, gone.asked[1])
 
     def withholding(self) -> set[int]:
-        """Return the members that have given nothing for long of what they are asked
-        for."""
+        """Return the members that have given nothing for long of what they should: what
+        they hold, or have sent."""
         enough = max(WITHHELD, WITHHELD_FOR // self.layer.scan_pause)
-        return {gone.asked[0] for gone in self.departed.values()
-                if gone.in_vain >= enough and gone.is_held and not gone.is_complete}
+        holders = {gone.asked[0] for gone in self.departed.values()
+                   if gone.in_vain >= enough and gone.is_held and not gone.is_complete}
+        return holders | {member for member, window in self.layer.flushing.incomplete().items()
+                          if window.standing.scans >= enough}
 
     def note(self, member: int, origin: int, ranges: list[Range]) -> bool:
         """Note what a member misses, clipped to what we have. Return False if it makes

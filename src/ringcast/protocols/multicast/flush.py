@@ -126,7 +126,7 @@ class Flush:
         self.agreed: Agreed | None = None           # for the view that comes next
         self.reported: dict[int, Seqno] | None = None       # since we were asked to prepare
         self.frozen: dict[Stream, Seqno] | None = None      # the same, by stream
-        self.cuts: dict[Stream, Seqno] = {}         # at which the view before ended
+        self.cuts: dict[Stream, Seqno] = {}         # of members, until all has come up to there
         self.unsettled: set[Stream] = set()         # new to us: deliver nothing of them yet
         self.skips: dict[Stream, Seqno] = {}        # where streams begin for our application
         self.pending: deque[Pending] = deque()      # views that the application has not seen
@@ -520,12 +520,22 @@ class Flush:
     def is_complete(self) -> bool:
         """Return whether all streams of the view before have come up to their cuts.
         For an observer nobody waits."""
-        if self.layer.observing is not None:
-            return True
-        windows = self.layer.windows.values()
-        return not self.layer.receiving or not (self.fetching.is_needed() or any(
-            precedes(window.come_up_to, self.cuts.get(window.stream, window.come_up_to))
-            for window in windows))
+        return self.layer.observing is not None or not self.awaits()
+
+    def awaits(self) -> bool:
+        """Return whether anything is missing that comes before the cuts of this
+        view."""
+        return self.fetching.is_needed() or bool(self.incomplete())
+
+    def incomplete(self) -> dict[int, ReceiveWindow]:
+        """Return the windows of the members that have not given us all that comes
+        before their cuts."""
+        if not (self.cuts and self.layer.receiving) or self.layer.observing is not None:
+            return {}
+        found = {member: window for member, window in self.layer.windows.items()
+                 if precedes(window.come_up_to, self.cuts.get(window.stream, window.come_up_to))}
+        self.cuts = {window.stream: self.cuts[window.stream] for window in found.values()}
+        return found
 
     def settle(self, is_released: bool) -> None:
         """Deliver of new members, too. If the view `is_released`, hold nothing for

@@ -25,7 +25,7 @@ def has_room(window: ReceiveWindow, packet: Packet, limit: int) -> bool:
     nbytes = ring.nbytes + len(packet.data)
     if not ring.nbytes or nbytes <= ROOM * limit:
         return True
-    if window.stream.outstanding or window.has_next:
+    if not window.is_idle:
         return False
     first = wire.first_seqno(packet.data)
     is_next = first is not None and not precedes((ring.hd + 1) % MODULUS, first)

@@ -326,7 +326,7 @@ class Nakack2(Multicast):
 
     def is_busy(self) -> bool:
         windows = self.windows.values()
-        if self.resyncs.wanted or self.gap_looks.tails or self.fetching.is_needed():
+        if self.resyncs.wanted or self.gap_looks.tails or self.flushing.awaits():
             return True
         if any(window.stream.is_incomplete for window in windows):
             return True

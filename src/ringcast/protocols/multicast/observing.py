@@ -88,9 +88,8 @@ class Observing:
         for window in self.layer.windows.values():
             if window.stream in flushing.unsettled:
                 continue
-            place, (before, count) = window.come_up_to, window.stood
-            window.stood = place, count + 1 if place == before else 0
-            if self.is_behind(window) and window.stood[1] >= PATIENCE:
+            window.standing.scan(window.come_up_to)
+            if self.is_behind(window) and window.standing.scans >= PATIENCE:
                 self._go_on(window, now)
 
     def ask_resting(self, now: Instant) -> None:

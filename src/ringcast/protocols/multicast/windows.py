@@ -22,12 +22,12 @@ class ReceiveWindow(Incoming):
     report_due: bool = True     # the sender may not know what is finished: report it (again)
     is_new: bool = True         # nothing that came in it was reported
     reported: Instant = 0       # when it was reported last
+    # In how many scans nothing more has come in order, though it is waited for.
+    standing: Backoff = field(default_factory=Backoff)
     # Of an observer (observing.py): LOW as its sender told it last; up to where all is
-    # gone, as we believe; since how many scans nothing has come in order; and what had
-    # come at the last question.
+    # gone, as we believe; and what had come at the last question.
     said_low: Seqno = 0
     gone: Seqno = 0
-    stood: tuple[Seqno, int] = (0, 0)
     seen: Seqno | None = None
 
     def __post_init__(self) -> None:
@@ -37,6 +37,12 @@ class ReceiveWindow(Incoming):
     def offset(self) -> Seqno:
         """Return where the stream begins for us."""
         return self.stream.offset
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether the application has nothing to do: then there is room for what
+        comes next."""
+        return not (self.stream.outstanding or self.has_next)
 
     def note_report(self) -> None:
         """All is reported."""
