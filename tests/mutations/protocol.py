@@ -1842,12 +1842,20 @@ MUTATIONS = [
              "self.renewed.allows(now)", "True",
              test=FORGED + "test_however_many_refuse_the_view_that_they_have_another_one_is_made_"
                            "only_so_often"),
+    Mutation("two coordinators begin again at once, however often", "Coordinator.coordinate",
+             "and now >= self.rests_until", "",
+             test=HOSTILE + "test_two_that_prepare_for_each_other_do_not_outbid_each_other_without_"
+                            "a_pause"),
+    Mutation("two coordinators wait as long each time", "Coordinator.yield_to",
+             "LEAST_PAUSE << doublings", "LEAST_PAUSE",
+             test=HOSTILE + "test_two_that_prepare_for_each_other_do_not_outbid_each_other_without_"
+                            "a_pause"),
     Mutation("keep who reports in each view what was not sent", "Coordinator._accuse",
              "times >= MOST_FALSE", "False",
              test=FORGED + "test_who_reports_again_and_again_what_a_member_has_not_sent_is_excluded"
                            "[mcast-udp-D-A]"),
-    Mutation("accuse also the coordinator", "Coordinator._accuse",
-             "sender if is_other else member", "member",
+    Mutation("accuse also the coordinator", "Detection.contradict",
+             "sender if member == self.layer.local.incarnation else member", "member",
              test=FORGED + "test_a_sender_that_denies_again_and_again_what_the_coordinator_has_is_"
                            "excluded"),
     Mutation("forget no accusation", "Coordinator._decide",

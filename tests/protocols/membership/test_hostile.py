@@ -100,6 +100,25 @@ def test_a_group_whose_ids_somebody_drives_up_goes_on():
     assert world["D"].view.id >> sense.COUNTER < sense.FIRST_LAST + 20 * sense.STEP
 
 
+def test_two_that_prepare_for_each_other_do_not_outbid_each_other_without_a_pause():
+    """B has heard that A has gone, waits for a joiner that does not answer, and hears
+    that A prepares again as soon as it has prepared itself."""
+    world = formed("AB")
+    first, layer = world["A"], world["B"].layer
+    hear(world["B"], 77, SEEK, Seek("Z", "z", layer.meeting.terms, 1))
+    layer.detection.depart({first.layer.local.incarnation})
+    world.cut = {("A", "B")}                             # it says only what follows
+    begun = []
+    for _ in range(500):
+        world.run(1)
+        if layer.coordinator.is_changing:
+            begun.append(world.now / MS)
+            seats = [node.layer.seat().moved(layer.view_id) for node in (first, world["B"])]
+            hear(world["B"], first, PREPARE, Prepare(layer.promised + (1 << sense.COUNTER), seats))
+    pauses = [later - earlier for earlier, later in zip(begun, begun[1:], strict=False)]
+    assert pauses == [1, 1, 10, 20, 40, 80, 160, 160]
+
+
 def test_a_leave_of_another_view_takes_nobody_out():
     world = formed()
     for node in world.nodes.values():

@@ -2,7 +2,8 @@
 attempt to install it (change.py).
 
 Joins are gathered for a moment. Then one change is made of all that is to change. A
-change that waits for somebody who does not answer is begun again without that one.
+change that waits for somebody who does not answer is begun again without that one. Two
+that outbid each other wait, longer each time, until one of them is done.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS, nanoseconds
 from ringcast.protocols.latest import Latest
-from ringcast.protocols.membership.change import Change
+from ringcast.protocols.membership.change import LEAST_PAUSE, Change
 from ringcast.protocols.membership.discovery import heard_at
 from ringcast.protocols.membership.messages import (
     INSTALL,
@@ -35,6 +36,7 @@ GIVE_WAY = nanoseconds(250.0)           # for how long strangers are left to ano
 MOST_OFFERS = 16                        # of other groups, that are remembered
 MEETING = nanoseconds(250.0)            # for how long two may need to prove their names
 RENEWING = nanoseconds(100.0)           # between two views that members ask for, at least
+MOST_OUTBID = 3                         # attempts in a row that begin again at once
 MOST_FALSE = 3                          # claims in a row to have what was not sent
 TRIES = 8                               # to have members finish one view
 JOINING = nanoseconds(500.0)    # after which a joiner or observer that does not answer is dropped
@@ -51,6 +53,8 @@ class Coordinator:
         self.offered: Latest[int, Install] = Latest(MOST_OFFERS)
         self.gather_until: Instant | None = None
         self.gives_way_until: Instant | None = None     # to the coordinator of another group
+        self.rests_until: Instant = 0                   # begins nothing until then, when outbid
+        self.num_outbid = 0                             # attempts since there was a view
         self.renews = False                             # make a view of the same members
         self.renewed = Seldom(RENEWING)                 # one was made because a member asked for it
         self.accused: dict[int, int] = {}               # by member: its false claims, in a row
@@ -66,10 +70,22 @@ class Coordinator:
         """Give up what this member has begun: it is not the coordinator."""
         self.change = None
 
+    def yield_to(self, now: Instant) -> None:
+        """Another one has prepared a view above ours. Two that begin again at once would
+        outbid each other for ever. So wait after the third time, and longer each
+        time."""
+        if self.is_changing:
+            self.num_outbid += 1
+            if self.num_outbid >= MOST_OUTBID:
+                doublings = min(self.num_outbid - MOST_OUTBID, 4)
+                self.rests_until = now + (LEAST_PAUSE << doublings)
+        self.stop()
+
     def join(self) -> None:
         """There is a new view: whoever wanted to come may ask again."""
         self.offered.clear()
         self.gives_way_until = None
+        self.rests_until = self.num_outbid = 0
 
     def give_way(self, now: Instant) -> bool:
         """Let the coordinator of another group take us in, and begin nothing for
@@ -97,9 +113,10 @@ class Coordinator:
         if self.gather_until is None:
             self.gather_until = now + GATHER
 
-    def due(self) -> list[Instant]:
+    def due(self, now: Instant) -> list[Instant]:
         """Return when there is something to do."""
         due = [self.change.due] if self.change is not None and self.change.missing() else []
+        due += [self.rests_until] if self.rests_until > now else []
         return due + [each for each in (self.gather_until, self.gives_way_until,
                                         self.layer.absentees.due(), self.layer.rekeying.due())
                       if each is not None]
@@ -177,8 +194,7 @@ class Coordinator:
         comes again in each view, one of the two must go: nobody would see a view."""
         times = self.accused[member] = self.accused.get(member, 0) + 1
         if times >= MOST_FALSE:
-            is_other = member == self.layer.local.incarnation
-            self.layer.detection.contradict(sender if is_other else member)
+            self.layer.detection.contradict(member, sender)
 
     def let_go(self, stranger: int, now: Instant) -> None:
         """Go on without somebody who wanted to come, and does not any more."""
@@ -251,7 +267,8 @@ class Coordinator:
         layer.meeting.discovery.drop_silent(now)
         if self.change is not None and self._is_stuck(self.change, gone, now):
             self.change = None
-        seats = self._wanted(gone, now) if not self.is_changing else None
+        is_free = not self.is_changing and now >= self.rests_until
+        seats = self._wanted(gone, now) if is_free else None
         if seats is not None:
             self.begin(seats, None, now)
         else:

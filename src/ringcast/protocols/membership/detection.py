@@ -202,11 +202,13 @@ class Detection:
             self._judge(member, "its key may not have this name any more")
         self.depart(members)
 
-    def contradict(self, member: int) -> None:
+    def contradict(self, member: int, sender: int) -> None:
         """Note that a member must go that reports again and again what the sender
-        denies."""
-        self._judge(member, "it says again and again that it has messages that were not sent")
-        self.depart([member])
+        denies; or the sender, if we are that member."""
+        who = sender if member == self.layer.local.incarnation else member
+        self._judge(who, f"{self._names([member])} reports again and again messages that "
+                         f"{self._names([sender])} says it has not sent")
+        self.depart([who])
 
     def doubt(self, member: int, now: Instant) -> None:
         """Probe a member that may have died. This is no refusal: however often somebody

@@ -384,7 +384,7 @@ class Membership(Layer):
             self.given_up = self.promised
         self.promised, self.promised_at = prepare.id, now
         if sender != mine:
-            self.coordinator.stop()                     # that one is ahead of us
+            self.coordinator.yield_to(now)              # that one is ahead of us
             if sender not in self.members:
                 self.coordinator.give_way(now)
                 self.meeting.discovery.changed = now
@@ -579,7 +579,7 @@ class Membership(Layer):
             self.coordinator.form(now)
         else:
             self.coordinator.coordinate(now)
-        discovery, due = self.meeting.discovery, self.coordinator.due()
+        discovery, due = self.meeting.discovery, self.coordinator.due(now)
         if self.install is None and self.coordinator.change is None:
             due.append(discovery.is_calm_at(self.stack.unread_at))
         elif self.install is not None and (self.is_leaving or self.settling.is_waiting
