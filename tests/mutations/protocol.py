@@ -191,7 +191,7 @@ MUTATIONS = [
              "earlier(low, window.said_low)", "low",
              test=OBSERVERS + "test_one_low_that_is_false_makes_nothing_skipped"),
     Mutation("skip although messages come", "Observing.scan",
-             "window.stood[1] >= PATIENCE", "True",
+             "window.standing.scans >= PATIENCE", "True",
              test=OBSERVERS + "test_nothing_is_skipped_that_low_has_only_overtaken"),
     Mutation("drop what came behind LOW", "Observing._go_on", "if rest:", "if False:",
              test=OBSERVERS + "test_what_came_behind_low_is_kept_and_not_asked_for_again"),

@@ -56,7 +56,7 @@ class Change:
     chain: dict[ViewId, bytes] = field(default_factory=dict)
     reports: dict[int, Report] = field(default_factory=dict)
     install: Install | None = None              # once all have reported
-    # By sender: the member that says to have more than the sender had sent when it reported.
+    # By sender: the member that reports more of it than it reports itself.
     claims: dict[int, int] = field(default_factory=dict)
     installed: set[int] = field(default_factory=set)
     complete: set[int] = field(default_factory=set)

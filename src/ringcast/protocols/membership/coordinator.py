@@ -71,8 +71,8 @@ class Coordinator:
         self.change = None
 
     def yield_to(self, now: Instant) -> None:
-        """Another one has prepared a view above ours. Two that begin again at once would
-        outbid each other for ever. So wait after the third time, and longer each
+        """Another one has prepared a view above ours. Two that begin again at once
+        would outbid each other for ever. So wait after the third time, and longer each
         time."""
         if self.is_changing:
             self.num_outbid += 1
