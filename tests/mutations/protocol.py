@@ -1842,6 +1842,20 @@ MUTATIONS = [
              "self.renewed.allows(now)", "True",
              test=FORGED + "test_however_many_refuse_the_view_that_they_have_another_one_is_made_"
                            "only_so_often"),
+    Mutation("begin again whatever a member says of primary views", "Coordinator._decide",
+             "is_untold and change.tries < TRIES", "is_untold",
+             test=HOSTILE + "test_who_knows_of_another_primary_view_each_time_keeps_no_other_"
+                            "member_from_one"),
+    Mutation("a view is primary though its members do not know it", "Coordinator._decide",
+             "verdict.is_primary and not is_untold", "verdict.is_primary",
+             test=HOSTILE + "test_who_knows_of_another_primary_view_each_time_keeps_no_other_"
+                            "member_from_one"),
+    Mutation("a member has refused since its first REFUSE", "Coordinator._refuses_for_long",
+             "now - last >= JOINING", "False",
+             test=HOSTILE + "test_who_refuses_some_views_long_after_each_other_is_not_excluded"),
+    Mutation("begin again however often a member refuses", "Coordinator.take_refusal",
+             "self._refuses_for_long(sender, now)", "False",
+             test=HOSTILE + "test_who_refuses_each_view_keeps_no_other_member_from_one"),
     Mutation("two coordinators begin again at once, however often", "Coordinator.coordinate",
              "and now >= self.rests_until", "",
              test=HOSTILE + "test_two_that_prepare_for_each_other_do_not_outbid_each_other_without_"

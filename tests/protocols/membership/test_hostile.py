@@ -33,6 +33,8 @@ from ringcast.protocols.membership.messages import (
     Leave,
     Prepare,
     Present,
+    Quorum,
+    Refuse,
     Report,
     Seat,
     Seek,
@@ -307,6 +309,57 @@ def test_a_member_that_reports_a_view_that_nobody_else_can_install_is_left_behin
     world.run(2000)
     assert set(first.view.names) == {*names, "D"} - {liar.name}
     assert layer.coordinator.num_changes - before < 20
+
+
+def test_who_refuses_each_view_keeps_no_other_member_from_one():
+    """It says each time that it has promised a higher one."""
+    world = formed("ABC")
+    first, liar = (world[world["A"].view.names[index]] for index in (0, -1))
+
+    def refuse(sender, prepare, now):
+        higher = prepare.id + (1 << sense.COUNTER)
+        liar.layer.send_control(REFUSE, Refuse(prepare.id, higher), sender, now)
+
+    liar.layer.take_prepare = refuse
+    world.start("D")
+    world.run(4000)
+    assert set(first.view.names) == {*"ABCD"} - {liar.name}
+
+
+def test_who_refuses_some_views_long_after_each_other_is_not_excluded():
+    world = formed("ABC")
+    first, last = (world[world["A"].view.names[index]] for index in (0, -1))
+    coordinator, member = first.layer.coordinator, last.address.incarnation
+    for _ in range(8):
+        assert not coordinator._refuses_for_long(member, world.now)
+        world.run(600)
+    for _ in range(5):
+        assert not coordinator._refuses_for_long(member, world.now)
+        world.run(499)
+    assert coordinator._refuses_for_long(member, world.now)
+
+
+def test_who_knows_of_another_primary_view_each_time_keeps_no_other_member_from_one():
+    world = formed("ABC")
+    first, liar = (world[world["A"].view.names[index]] for index in (0, -1))
+    take, true, number = liar.layer.take_prepare, first.layer.voting.quorums[-1], 1
+
+    def lie(sender, prepare, now):
+        nonlocal number
+        number += 1
+        roots = [true.id, number] if number == 2 else [2, number]
+        false = Quorum(liar.layer.view_id + number, [liar.address.incarnation], roots, True)
+        liar.layer.voting.quorums = [false]
+        take(sender, prepare, now)
+
+    liar.layer.take_prepare = lie
+    before = first.layer.coordinator.num_changes
+    for name in "DE":
+        world.start(name)
+        world.run(2000)
+        assert name in first.view.names and len(first.view.names) == len(world.nodes)
+        assert first.view.primary == (name == "D")
+    assert 6 < first.layer.coordinator.num_changes - before < 20
 
 
 def test_no_report_makes_somebody_absent_in_the_view_of_its_coordinator():

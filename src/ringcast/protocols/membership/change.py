@@ -61,7 +61,7 @@ class Change:
     installed: set[int] = field(default_factory=set)
     complete: set[int] = field(default_factory=set)
     finished: set[int] = field(default_factory=set)
-    tries: int = 0                              # so often we had members finish a view before
+    tries: int = 0                              # so often we had to tell members more before
     answered: Instant = field(init=False)       # when somebody has answered last
     due: Instant = 0                            # when to repeat
     pause: int = LEAST_PAUSE

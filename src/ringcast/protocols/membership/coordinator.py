@@ -38,7 +38,8 @@ MEETING = nanoseconds(250.0)            # for how long two may need to prove the
 RENEWING = nanoseconds(100.0)           # between two views that members ask for, at least
 MOST_OUTBID = 3                         # attempts in a row that begin again at once
 MOST_FALSE = 3                          # claims in a row to have what was not sent
-TRIES = 8                               # to have members finish one view
+TRIES = 8                               # to have members finish a view, or know that one is primary
+REFUSING = nanoseconds(2_000.0)         # for how long one member may refuse each view
 JOINING = nanoseconds(500.0)    # after which a joiner or observer that does not answer is dropped
 
 
@@ -58,6 +59,8 @@ class Coordinator:
         self.renews = False                             # make a view of the same members
         self.renewed = Seldom(RENEWING)                 # one was made because a member asked for it
         self.accused: dict[int, int] = {}               # by member: its false claims, in a row
+        # By member: since when it has refused each view, and when it did last.
+        self.refused: dict[int, tuple[Instant, Instant]] = {}
         self.num_changes = 0
         self.made = 0                                   # the last id that we have made
 
@@ -86,6 +89,7 @@ class Coordinator:
         self.offered.clear()
         self.gives_way_until = None
         self.rests_until = self.num_outbid = 0
+        self.refused.clear()
 
     def give_way(self, now: Instant) -> bool:
         """Let the coordinator of another group take us in, and begin nothing for
@@ -153,11 +157,14 @@ class Coordinator:
     def _decide(self, change: Change, now: Instant) -> None:
         """Decide on the view. It may be primary though we did not foresee it, or not
         follow an attempt that we know: then its members must be told first
-        (primary.py)."""
+        (primary.py). Who says something else of primary views each time does not keep
+        the view from coming: after TRIES it is not primary."""
         verdict = change.judge(self.layer.voting.min_members)
-        if verdict.is_primary and not change.has_told(verdict):
+        is_untold = verdict.is_primary and not change.has_told(verdict)
+        if is_untold and change.tries < TRIES:
             self.begin(change.seats, None, now, verdict)
         else:
+            verdict = verdict._replace(is_primary=verdict.is_primary and not is_untold)
             change.decide(self.layer.install, verdict)
             self.accused = {member: times for member, times in self.accused.items()
                             if member in change.claims.values()}
@@ -182,12 +189,25 @@ class Coordinator:
         if change is None or refuse.id != change.id or sender not in change.missing():
             return
         layer.promised = max(layer.promised, refuse.promised)
-        if change.install is not None:
+        if sender in layer.members and self._refuses_for_long(sender, now):
+            layer.detection.obstruct(sender)
+            self.change = None
+            self.coordinate(now)
+        elif change.install is not None:
             self.begin(finishing(change.seats, change.install), None, now)
         elif sender in layer.members or refuse.promised > refuse.id:
             self.begin(change.seats, None, now)
         else:
             self.let_go(sender, now)
+
+    def _refuses_for_long(self, member: int, now: Instant) -> bool:
+        """Note a refusal, and return whether its member has refused each view for
+        long."""
+        began, last = self.refused.get(member, (now, now))
+        if now - last >= JOINING:
+            began = now
+        self.refused[member] = began, now
+        return now - began >= REFUSING
 
     def _accuse(self, member: int, sender: int) -> None:
         """A sender says that it has not sent what a member has reported of it. If that
@@ -344,8 +364,9 @@ class Coordinator:
         highest = max([layer.promised, self.made, *(seat.before for seat in seats)])
         view_id = self.made = ((highest >> COUNTER) + 1 << COUNTER) | (
             layer.local.incarnation & MAKER)
+        is_again = finish is not None or verdict is not None
+        tries = self.change.tries + 1 if self.change is not None and is_again else 0
         verdict = verdict or layer.voting.foresee(seats)
-        tries = self.change.tries + 1 if finish is not None and self.change is not None else 0
         self.change = Change(view_id, seats, dict(layer.leavers), now,
                              layer.multicast.config.capacity, finish, verdict.roots(view_id),
                              *layer.rekeying.make(view_id, seats), tries=tries)

@@ -210,6 +210,11 @@ class Detection:
                          f"{self._names([sender])} says it has not sent")
         self.depart([who])
 
+    def obstruct(self, member: int) -> None:
+        """Note that a member must go that goes along with no view."""
+        self._judge(member, "it refuses each view")
+        self.depart([member])
+
     def doubt(self, member: int, now: Instant) -> None:
         """Probe a member that may have died. This is no refusal: however often somebody
         makes us doubt, the member is suspected only if it does not answer."""
