@@ -396,6 +396,10 @@ MUTATIONS = [
     Mutation("do not wake up while something was announced", "Multicast.is_busy",
              "or bool(self.gap_looks.tails) or", "or",
              test=FLUSH + "test_a_view_brings_a_lost_tail_to_light[mcast-udp]"),
+    Mutation("with NAKACK2, do not wake up while something was announced", "Nakack2.is_busy",
+             "self.gap_looks.tails or", "",
+             test=OBSERVERS + "test_what_the_others_have_settled_is_told_though_only_the_observer_"
+                              "reports_it[nakack2-udp]"),
     # ----------------------------------------------------------------------------------------- acks
     Mutation("ack before the application has finished", "Mcast._report",
              "incarnation, window.stream.finished", "incarnation, window.stream.ring.hd"),

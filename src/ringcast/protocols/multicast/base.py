@@ -526,7 +526,7 @@ class Multicast(Rules):
             for window in self.windows.values()
         ) or bool(self.gap_looks.tails) or self.owes_low() or (
             self.announcing.owes_observers()) or (
-            self.flushing.awaits())
+            self.fetching.is_needed())
 
     def _arm(self, now: Instant) -> None:
         """Set the deadline of the next scan, if there is none and it has anything to

@@ -31,7 +31,7 @@ class ReceiveWindow(Incoming):
     seen: Seqno | None = None
 
     def __post_init__(self) -> None:
-        self.said_low = self.gone = self.stream.offset
+        self.said_low = self.gone = self.standing.state = self.stream.offset
 
     @property
     def offset(self) -> Seqno:
