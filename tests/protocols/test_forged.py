@@ -728,11 +728,11 @@ def test_a_sender_that_denies_again_and_again_what_the_coordinator_has_is_exclud
     group["D"].send(*numbered(1, 20))
     group.settle()
     let_lie(group, "D", "D", -3)
-    while len(group["C"].views[-1]) == 4:
+    for _ in range(4):
+        assert len(group["C"].views[-1]) == 4
         refuse(group, "D")
         group.run(120)
     assert [member.name for member in group["C"].views[-1].members] == ["A", "C", "B"]
-    assert len(group["C"].views) == 5
 
 
 def test_who_reports_now_and_then_what_a_member_denies_is_kept():
