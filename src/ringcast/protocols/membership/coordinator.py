@@ -36,7 +36,8 @@ GIVE_WAY = nanoseconds(250.0)           # for how long strangers are left to ano
 MOST_OFFERS = 16                        # of other groups, that are remembered
 MEETING = nanoseconds(250.0)            # for how long two may need to prove their names
 RENEWING = nanoseconds(100.0)           # between two views that members ask for, at least
-MOST_OUTBID = 3                         # attempts in a row that begin again at once
+MOST_OUTBID = 3                         # attempts in a row; then it rests for LEAST_PAUSE ...
+MOST_DOUBLINGS = 4                      # ... which doubles so often
 MOST_FALSE = 3                          # claims in a row to have what was not sent
 TRIES = 8                               # to have members finish a view, or know that one is primary
 REFUSING = nanoseconds(2_000.0)         # for how long one member may refuse each view
@@ -80,7 +81,7 @@ class Coordinator:
         if self.is_changing:
             self.num_outbid += 1
             if self.num_outbid >= MOST_OUTBID:
-                doublings = min(self.num_outbid - MOST_OUTBID, 4)
+                doublings = min(self.num_outbid - MOST_OUTBID, MOST_DOUBLINGS)
                 self.rests_until = now + (LEAST_PAUSE << doublings)
         self.stop()
 
@@ -111,6 +112,13 @@ class Coordinator:
         ours = {sender & MAKER, layer.local.incarnation & MAKER}
         return layer.install is None and layer.promised > 0 and (
             layer.promised & MAKER not in ours and now - layer.promised_at < GIVE_WAY)
+
+    def renew(self, now: Instant) -> bool:
+        """A member asks for a view of the same members: see that one is made, unless it
+        is too soon. Return whether it is not."""
+        is_allowed = self.renewed.allows(now)
+        self.renews |= is_allowed
+        return is_allowed
 
     def gather(self, now: Instant) -> None:
         """Somebody wants to come: wait a moment for others."""
@@ -179,18 +187,16 @@ class Coordinator:
             self._part(sender, refuse, now)
             return
         is_idle = not self.is_changing and layer.acting(()) == layer.local.incarnation
-        if is_idle and sender in layer.members and refuse.id == layer.view_id and (
-                self.renewed.allows(now)):
+        if is_idle and sender in layer.members and refuse.id == layer.view_id and self.renew(now):
             layer.promised = max(layer.promised, refuse.promised)
             if change is not None and refuse.promised <= refuse.id and sender in change.claims:
                 self._accuse(change.claims[sender], sender)
-            self.renews = True
             self.coordinate(now)
         if change is None or refuse.id != change.id or sender not in change.missing():
             return
         layer.promised = max(layer.promised, refuse.promised)
         if sender in layer.members and self._refuses_for_long(sender, now):
-            layer.detection.obstruct(sender)
+            layer.detection.depart([sender], "it refuses each view")
             self.change = None
             self.coordinate(now)
         elif change.install is not None:

@@ -192,28 +192,23 @@ class Detection:
         self.reports[sender], self.said[sender] = suspects, now
         self._probe(now)
 
-    def depart(self, members: Collection[int]) -> None:
-        """Note that members must go: they are in another view, or did not answer."""
+    def depart(self, members: Collection[int], why: str = "") -> None:
+        """Note that members must go: they are in another view, or did not answer; or
+        for a reason of which notice is given."""
+        for member in members if why else ():
+            self._judge(member, why)
         self.departed |= set(members) & self.layer.members.keys()
 
     def misname(self, members: Collection[int]) -> None:
         """Note that members must go whose keys may not have their names any more."""
-        for member in members:
-            self._judge(member, "its key may not have this name any more")
-        self.depart(members)
+        self.depart(members, "its key may not have this name any more")
 
     def contradict(self, member: int, sender: int) -> None:
         """Note that a member must go that reports again and again what the sender
         denies; or the sender, if we are that member."""
         who = sender if member == self.layer.local.incarnation else member
-        self._judge(who, f"{self._names([member])} reports again and again messages that "
-                         f"{self._names([sender])} says it has not sent")
-        self.depart([who])
-
-    def obstruct(self, member: int) -> None:
-        """Note that a member must go that goes along with no view."""
-        self._judge(member, "it refuses each view")
-        self.depart([member])
+        self.depart([who], f"{self._names([member])} reports again and again messages that "
+                           f"{self._names([sender])} says it has not sent")
 
     def doubt(self, member: int, now: Instant) -> None:
         """Probe a member that may have died. This is no refusal: however often somebody

@@ -292,8 +292,7 @@ class StateTransfer(Layer):
             return False
         membership = self.membership
         if sender in membership.members and need.view_id == membership.view_id and (
-                membership.coordinator.renewed.allows(now)):
-            membership.coordinator.renews = True
+                membership.coordinator.renew(now)):
             membership.received(now)
         return True
 

@@ -15,8 +15,10 @@ too. A holder of which nothing comes for WITHHELD scans, and for 12 s at least, 
 have what it has reported, or does not give it. The group would wait for it for ever, so
 it is suspected, like one that is silent (membership/detection.py). A datagram that is
 lost now and then is not enough for that: over UDP it was asked a hundred times by then.
-So is a member that does not give, for as long, what it has sent before the last view
-(Flush.incomplete): it may have freed it, because of a false ack in our name.
+
+A member that does not give, for as long, what it has sent before the last view
+(Flush.incomplete) is suspected, too: it may have freed it, because of a false ack in
+our name.
 """
 
 from typing import TYPE_CHECKING, NamedTuple

@@ -529,12 +529,13 @@ class Flush:
 
     def incomplete(self) -> dict[int, ReceiveWindow]:
         """Return the windows of the members that have not given us all that comes
-        before their cuts."""
-        if not (self.cuts and self.layer.receiving) or self.layer.observing is not None:
+        before their cuts, and forget the cuts of all others."""
+        cuts = self.cuts
+        if not (cuts and self.layer.receiving) or self.layer.observing is not None:
             return {}
         found = {member: window for member, window in self.layer.windows.items()
-                 if precedes(window.come_up_to, self.cuts.get(window.stream, window.come_up_to))}
-        self.cuts = {window.stream: self.cuts[window.stream] for window in found.values()}
+                 if window.stream in cuts and precedes(window.come_up_to, cuts[window.stream])}
+        self.cuts = {window.stream: cuts[window.stream] for window in found.values()}
         return found
 
     def settle(self, is_released: bool) -> None:
