@@ -292,10 +292,10 @@ def test_what_is_sent_until_the_view_without_the_others_goes_back_too():
 
         late = [b"late"]
 
-        def send_and_depart(members):           # the application sends just when it is told
+        def send_and_depart(members, why=""):   # the application sends just when it is told
             endpoint.multicast.send_window.push_many(late, 0, 0)
             late.clear()
-            depart(members)
+            depart(members, why)
 
         endpoint.members.detection.depart = send_and_depart
         cut.is_cut = True
