@@ -136,6 +136,7 @@ GAPS = "tests/protocols/test_retransmission.py::"
 MCAST = "tests/protocols/multicast/test_mcast.py::"
 NAKACK2 = "tests/protocols/multicast/test_nakack2.py::"
 HOSTILE = "tests/protocols/membership/test_hostile.py::"
+REFUSES = HOSTILE + "test_who_refuses_each_view_keeps_nobody_else_from_one"
 QUEUE = "tests/protocols/multicast/test_become_server_queue.py::"
 STABLE = "tests/protocols/multicast/test_stable.py::"
 CREDITS = "tests/protocols/multicast/test_credits.py::"
@@ -1854,18 +1855,40 @@ MUTATIONS = [
              "verdict.is_primary and not is_untold", "verdict.is_primary",
              test=HOSTILE + "test_who_knows_of_another_primary_view_each_time_keeps_no_other_"
                             "member_from_one"),
-    Mutation("a member has refused since its first REFUSE", "Coordinator._refuses_for_long",
-             "now - last >= JOINING", "False",
-             test=HOSTILE + "test_who_refuses_some_views_long_after_each_other_is_not_excluded"),
-    Mutation("begin again however often a member refuses", "Coordinator.take_refusal",
-             "self._refuses_for_long(sender, now)", "False",
-             test=HOSTILE + "test_who_refuses_each_view_keeps_no_other_member_from_one"),
+    Mutation("begin again however long somebody refuses", "Coordinator.take_refusal",
+             "now - since >= REFUSING", "False", test=REFUSES + "[member-0-False]"),
+    Mutation("a member that refuses for long is waited for", "Coordinator.take_refusal",
+             'layer.detection.depart([sender], "it refuses each view")', "return",
+             test=REFUSES + "[member-0-False]"),
+    Mutation("begin again however long somebody refuses INSTALL", "Coordinator.join",
+             "self.held_up_since = None", "self.refused.clear()",
+             test=REFUSES + "[member-0-True]"),
+    Mutation("begin again at once however often somebody refuses", "Coordinator.take_refusal",
+             "times >= MOST_REFUSED", "False", test=REFUSES + "[comes-0-False]"),
+    Mutation("a first view is begun again at once however often somebody refuses",
+             "Coordinator.form", "now >= self.rests_until and", "",
+             test=REFUSES + "[forms-0-False]"),
+    Mutation("who has refused once has refused each attempt", "Coordinator.begin",
+             "asked -= self.change.installed", "pass",
+             test=HOSTILE + "test_who_refuses_the_first_attempt_each_time_is_not_excluded"),
+    Mutation("remember who has refused while another one coordinates", "Coordinator.stop",
+             "self.refused.clear()", "pass",
+             test=HOSTILE + "test_who_refused_before_another_one_coordinated_has_not_refused_"
+                            "since"),
+    Mutation("somebody new comes with each attempt", "Coordinator._is_stuck",
+             "strangers and change.install is None", "False",
+             test=HOSTILE + "test_who_seeks_under_ever_more_numbers_keeps_no_member_from_a_view"
+                            "[False]"),
+    Mutation("those who come are left out one by one, however long", "Coordinator._leave_out",
+             "ours and now - self.held_up_since >= REFUSING", "False",
+             test=HOSTILE + "test_members_that_come_and_answer_only_so_often_keep_nobody_from_a_"
+                            "view_for_long"),
     Mutation("two coordinators begin again at once, however often", "Coordinator.coordinate",
              "and now >= self.rests_until", "",
              test=HOSTILE + "test_two_that_prepare_for_each_other_do_not_outbid_each_other_without_"
                             "a_pause"),
-    Mutation("two coordinators wait as long each time", "Coordinator.yield_to",
-             "LEAST_PAUSE << doublings", "LEAST_PAUSE",
+    Mutation("two coordinators wait as long each time", "Coordinator._rest",
+             "LEAST_PAUSE << min(times, MOST_DOUBLINGS)", "LEAST_PAUSE",
              test=HOSTILE + "test_two_that_prepare_for_each_other_do_not_outbid_each_other_without_"
                             "a_pause"),
     Mutation("keep who reports in each view what was not sent", "Coordinator._accuse",

@@ -311,32 +311,113 @@ def test_a_member_that_reports_a_view_that_nobody_else_can_install_is_left_behin
     assert layer.coordinator.num_changes - before < 20
 
 
-def test_who_refuses_each_view_keeps_no_other_member_from_one():
-    """It says each time that it has promised a higher one."""
-    world = formed("ABC")
-    first, liar = (world[world["A"].view.names[index]] for index in (0, -1))
+def refuse_all(node, at_install, after):
+    """`node` refuses each PREPARE, or each INSTALL, after some milliseconds, as if it
+    had promised a higher one. Return the ids, which grow."""
+    refused, layer, world = [], node.layer, node.world
 
-    def refuse(sender, prepare, now):
-        higher = prepare.id + (1 << sense.COUNTER)
-        liar.layer.send_control(REFUSE, Refuse(prepare.id, higher), sender, now)
+    def refuse(sender, body, now):
+        refused.append(body.id)
+        world.at(now + after * MS, say, sender, Refuse(body.id, body.id + (1 << sense.COUNTER)))
 
-    liar.layer.take_prepare = refuse
+    def say(sender, refusal):
+        layer.send_control(REFUSE, refusal, sender, world.now)
+        node.end_turn()
+
+    setattr(layer, "take_install" if at_install else "take_prepare", refuse)
+    return refused
+
+
+@pytest.mark.parametrize("at_install", [False, True])
+@pytest.mark.parametrize(("role", "after"), [("member", 0), ("member", 700), ("comes", 0),
+                                             ("comes", 300), ("forms", 0), ("forms", 300)])
+def test_who_refuses_each_view_keeps_nobody_else_from_one(role, after, at_install):
+    world = formed("ABC") if role == "member" else formed("AB") if role == "comes" else World(5)
+    liar = world[world["A"].view.names[-1]] if role == "member" else world.start("C")["C"]
+    refused = refuse_all(liar, at_install, after)
+    if role == "forms":
+        world.start("A", "B")
     world.start("D")
-    world.run(4000)
-    assert set(first.view.names) == {*"ABCD"} - {liar.name}
+    world.run(3300)
+    honest = [node for node in world.nodes.values() if node is not liar]
+    assert all({other.name for other in honest} <= set(node.view.names) for node in honest)
+    assert 2 < len(set(refused)) < 200
 
 
-def test_who_refuses_some_views_long_after_each_other_is_not_excluded():
+def seek_as_many(world, milliseconds, pause=100, first=1000):
+    """Somebody seeks under ever more numbers, and answers under none of them."""
+    terms = world.living()[0].layer.meeting.terms
+    for number in range(first, first + milliseconds // pause):
+        for node in world.living():
+            hear(node, number, SEEK, Seek(f"m{number}", "nowhere", terms, 1))
+        world.run(pause)
+
+
+def test_who_refuses_the_first_attempt_each_time_is_not_excluded():
     world = formed("ABC")
     first, last = (world[world["A"].view.names[index]] for index in (0, -1))
-    coordinator, member = first.layer.coordinator, last.address.incarnation
-    for _ in range(8):
-        assert not coordinator._refuses_for_long(member, world.now)
-        world.run(600)
-    for _ in range(5):
-        assert not coordinator._refuses_for_long(member, world.now)
-        world.run(499)
-    assert coordinator._refuses_for_long(member, world.now)
+    take, refused = last.layer.take_prepare, set()
+
+    def refuse_once(sender, prepare, now):
+        if last.layer.view_id in refused:
+            take(sender, prepare, now)
+        else:
+            refused.add(last.layer.view_id)
+            last.layer.send_control(REFUSE, Refuse(prepare.id, prepare.id + VIEW), sender, now)
+
+    last.layer.take_prepare = refuse_once
+    for number in range(5):
+        world.start(f"D{number}")
+        world.run(700)
+    assert len(refused) >= 5 and len(first.view.names) == 8
+    assert all(last.name in view.names for view in first.views[-5:])
+
+
+def test_who_refused_before_another_one_coordinated_has_not_refused_since():
+    world = World(5)
+    world.partition("AB", "CDE")
+    world.start(*"ABCDE")
+    world.run(1000)
+    first, last = (world[name] for name in world["A"].view.names)
+    first.layer.coordinator.refused[last.address.incarnation] = world.now, 1
+    world.cut.clear()
+    assert world.run_until_one(5000) is not None and first.view.names[0] in "CDE"
+    world.run(100)
+    assert not first.layer.coordinator.refused
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_who_seeks_under_ever_more_numbers_keeps_no_member_from_a_view(dies):
+    world = formed("ABC")
+    first, last = (world[world["A"].view.names[index]] for index in (0, -1))
+    if dies:
+        last.crash()
+    world.start("D")
+    seek_as_many(world, 6000)
+    assert set(first.view.names) == {node.name for node in world.living()}
+
+
+def test_members_that_come_and_answer_only_so_often_keep_nobody_from_a_view_for_long():
+    """The first goes along with no attempt, the second with one, and so on."""
+    world = formed("ABC")
+    first, last = (world[world["A"].view.names[index]] for index in (0, -1))
+
+    def answer(node, times):
+        take, asked = node.layer.take_prepare, set()
+
+        def take_prepare(sender, prepare, now):
+            asked.add(prepare.id)
+            if len(asked) <= times:
+                take(sender, prepare, now)
+
+        node.layer.take_prepare = take_prepare
+
+    for number in range(16):
+        answer(world.start(f"D{number}")[f"D{number}"], number)
+    world.run(100)
+    last.crash()
+    world.run(4500)
+    assert last.name not in first.view.names
 
 
 def test_who_knows_of_another_primary_view_each_time_keeps_no_other_member_from_one():

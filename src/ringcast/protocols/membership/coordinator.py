@@ -2,8 +2,9 @@
 attempt to install it (change.py).
 
 Joins are gathered for a moment. Then one change is made of all that is to change. A
-change that waits for somebody who does not answer is begun again without that one. Two
-that outbid each other wait, longer each time, until one of them is done.
+change that waits for somebody who does not answer, or who refuses it again and again,
+is begun again without that one. Two that outbid each other wait, longer each time,
+until one of them is done.
 """
 
 from typing import TYPE_CHECKING
@@ -37,10 +38,11 @@ MOST_OFFERS = 16                        # of other groups, that are remembered
 MEETING = nanoseconds(250.0)            # for how long two may need to prove their names
 RENEWING = nanoseconds(100.0)           # between two views that members ask for, at least
 MOST_OUTBID = 3                         # attempts in a row; then it rests for LEAST_PAUSE ...
+MOST_REFUSED = 32                       # ... or so many that one has refused ...
 MOST_DOUBLINGS = 4                      # ... which doubles so often
 MOST_FALSE = 3                          # claims in a row to have what was not sent
 TRIES = 8                               # to have members finish a view, or know that one is primary
-REFUSING = nanoseconds(2_000.0)         # for how long one member may refuse each view
+REFUSING = nanoseconds(2_000.0)         # for how long one may refuse each view
 JOINING = nanoseconds(500.0)    # after which a joiner or observer that does not answer is dropped
 
 
@@ -57,11 +59,13 @@ class Coordinator:
         self.gives_way_until: Instant | None = None     # to the coordinator of another group
         self.rests_until: Instant = 0                   # begins nothing until then, when outbid
         self.num_outbid = 0                             # attempts since there was a view
+        # Since when those who want to come have kept the members from a view.
+        self.held_up_since: Instant | None = None
         self.renews = False                             # make a view of the same members
         self.renewed = Seldom(RENEWING)                 # one was made because a member asked for it
         self.accused: dict[int, int] = {}               # by member: its false claims, in a row
-        # By member: since when it has refused each view, and when it did last.
-        self.refused: dict[int, tuple[Instant, Instant]] = {}
+        # By who has refused: since when, and how often, each attempt in a row.
+        self.refused: dict[int, tuple[Instant, int]] = {}
         self.num_changes = 0
         self.made = 0                                   # the last id that we have made
 
@@ -71,8 +75,10 @@ class Coordinator:
         return self.change is not None and bool(self.change.missing())
 
     def stop(self) -> None:
-        """Give up what this member has begun: it is not the coordinator."""
+        """Give up an attempt: this member is not the coordinator, or somebody does not
+        answer."""
         self.change = None
+        self.refused.clear()
 
     def yield_to(self, now: Instant) -> None:
         """Another one has prepared a view above ours. Two that begin again at once
@@ -81,16 +87,20 @@ class Coordinator:
         if self.is_changing:
             self.num_outbid += 1
             if self.num_outbid >= MOST_OUTBID:
-                doublings = min(self.num_outbid - MOST_OUTBID, MOST_DOUBLINGS)
-                self.rests_until = now + (LEAST_PAUSE << doublings)
-        self.stop()
+                self._rest(self.num_outbid - MOST_OUTBID, now)
+        self.change = None
+
+    def _rest(self, times: int, now: Instant) -> None:
+        """Begin nothing for a while, longer each time."""
+        self.change = None
+        self.rests_until = now + (LEAST_PAUSE << min(times, MOST_DOUBLINGS))
 
     def join(self) -> None:
         """There is a new view: whoever wanted to come may ask again."""
         self.offered.clear()
         self.gives_way_until = None
         self.rests_until = self.num_outbid = 0
-        self.refused.clear()
+        self.held_up_since = None
 
     def give_way(self, now: Instant) -> bool:
         """Let the coordinator of another group take us in, and begin nothing for
@@ -195,25 +205,20 @@ class Coordinator:
         if change is None or refuse.id != change.id or sender not in change.missing():
             return
         layer.promised = max(layer.promised, refuse.promised)
-        if sender in layer.members and self._refuses_for_long(sender, now):
-            layer.detection.depart([sender], "it refuses each view")
-            self.change = None
-            self.coordinate(now)
+        since, times = self.refused.get(sender, (now, 0))
+        self.refused[sender] = since, times + 1
+        if now - since >= REFUSING:     # who is no member is left out soon, as if it did not answer
+            if sender in layer.members:
+                layer.detection.depart([sender], "it refuses each view")
+                self.stop()
+        elif times >= MOST_REFUSED:
+            self._rest(times - MOST_REFUSED, now)
         elif change.install is not None:
             self.begin(finishing(change.seats, change.install), None, now)
         elif sender in layer.members or refuse.promised > refuse.id:
             self.begin(change.seats, None, now)
         else:
             self.let_go(sender, now)
-
-    def _refuses_for_long(self, member: int, now: Instant) -> bool:
-        """Note a refusal, and return whether its member has refused each view for
-        long."""
-        began, last = self.refused.get(member, (now, now))
-        if now - last >= JOINING:
-            began = now
-        self.refused[member] = began, now
-        return now - began >= REFUSING
 
     def _accuse(self, member: int, sender: int) -> None:
         """A sender says that it has not sent what a member has reported of it. If that
@@ -250,10 +255,26 @@ class Coordinator:
             layer.stack.effects.warnings.append(
                 f"{who} do not trust each other's keys, or do not hear each other, so a new "
                 "member is not let in; give all members the same public keys")
-        before = {seat.before for seat in change.seats if seat.incarnation in parted} - {0}
-        self._drop(parted)
-        self.begin([seat for seat in change.seats
-                    if seat.incarnation not in parted and seat.before not in before], None, now)
+        self._leave_out(parted, now)
+
+    def _leave_out(self, strangers: set[int], now: Instant) -> None:
+        """Go on without some who want to come, and the groups that they are in. Nobody
+        new comes with the others before there is a view. If that lasts for long, nobody
+        comes at all: else somebody who comes under ever more numbers would keep all
+        from a view."""
+        change, ours = self.change, self.layer.members
+        assert change is not None
+        self.held_up_since = now if self.held_up_since is None else self.held_up_since
+        if ours and now - self.held_up_since >= REFUSING:
+            strangers = change.members - ours.keys()
+        self._drop(strangers)
+        groups = {seat.before for seat in change.seats if seat.incarnation in strangers} - {0}
+        gone = strangers | self.layer.detection.departed
+        seats = [seat for seat in change.seats
+                 if seat.incarnation not in gone and seat.before not in groups]
+        self.stop()
+        if [seat.incarnation for seat in seats] != list(ours):
+            self.begin(seats, None, now)
 
     def _drop(self, members: set[int]) -> None:
         """Do not wait for those who wanted to come, nor for a group that one of them is
@@ -272,13 +293,13 @@ class Coordinator:
         discovery = layer.meeting.discovery
         discovery.drop_silent(now)
         if change is None:
-            if discovery.may_form(now, layer.stack.unread_at):
+            if now >= self.rests_until and discovery.may_form(now, layer.stack.unread_at):
                 self.begin([layer.seat(), *discovery.candidates()], None, now)
         elif change.install is None and now - heard_at(
                 layer.stack.unread_at, change.answered) >= JOINING:
             for member in change.missing():
                 discovery.forget(member)
-            self.change = None
+            self.stop()
         else:
             self.send(now)
 
@@ -292,7 +313,7 @@ class Coordinator:
             return
         layer.meeting.discovery.drop_silent(now)
         if self.change is not None and self._is_stuck(self.change, gone, now):
-            self.change = None
+            self.stop()
         is_free = not self.is_changing and now >= self.rests_until
         seats = self._wanted(gone, now) if is_free else None
         if seats is not None:
@@ -315,11 +336,14 @@ class Coordinator:
             patience = 2 * timeout
         if not missing or age < patience:
             return False
-        self._drop(strangers)
         for stranger in strangers:
             layer.meeting.discovery.shun_mute(stranger, now)
         if age >= timeout:
             layer.detection.depart(missing)
+        if strangers and change.install is None:
+            self._leave_out(strangers, now)
+            return False
+        self._drop(strangers)
         return True
 
     def _wanted(self, gone: set[int], now: Instant) -> list[Seat] | None:
@@ -372,6 +396,10 @@ class Coordinator:
             layer.local.incarnation & MAKER)
         is_again = finish is not None or verdict is not None
         tries = self.change.tries + 1 if self.change is not None and is_again else 0
+        asked = {seat.incarnation for seat in seats}
+        if self.change is not None:
+            asked -= self.change.installed              # the last attempt, they did not refuse
+        self.refused = {who: each for who, each in self.refused.items() if who in asked}
         verdict = verdict or layer.voting.foresee(seats)
         self.change = Change(view_id, seats, dict(layer.leavers), now,
                              layer.multicast.config.capacity, finish, verdict.roots(view_id),
