@@ -1877,8 +1877,8 @@ MUTATIONS = [
                             "since"),
     Mutation("somebody new comes with each attempt", "Coordinator._is_stuck",
              "strangers and change.install is None", "False",
-             test=HOSTILE + "test_who_seeks_under_ever_more_numbers_keeps_no_member_from_a_view"
-                            "[False]"),
+             test=HOSTILE + "test_who_comes_under_ever_more_numbers_keeps_no_member_from_a_view"
+                            "[False-seek]"),
     Mutation("those who come are left out one by one, however long", "Coordinator._leave_out",
              "ours and now - self.held_up_since >= REFUSING", "False",
              test=HOSTILE + "test_members_that_come_and_answer_only_so_often_keep_nobody_from_a_"

@@ -19,6 +19,7 @@ from ringcast.protocols.membership.messages import (
     ALIVE,
     INSTALL,
     LEAVE,
+    OFFER,
     PREPARE,
     PRESENT,
     REFUSE,
@@ -344,15 +345,6 @@ def test_who_refuses_each_view_keeps_nobody_else_from_one(role, after, at_instal
     assert 2 < len(set(refused)) < 200
 
 
-def seek_as_many(world, milliseconds, pause=100, first=1000):
-    """Somebody seeks under ever more numbers, and answers under none of them."""
-    terms = world.living()[0].layer.meeting.terms
-    for number in range(first, first + milliseconds // pause):
-        for node in world.living():
-            hear(node, number, SEEK, Seek(f"m{number}", "nowhere", terms, 1))
-        world.run(pause)
-
-
 def test_who_refuses_the_first_attempt_each_time_is_not_excluded():
     world = formed("ABC")
     first, last = (world[world["A"].view.names[index]] for index in (0, -1))
@@ -386,14 +378,21 @@ def test_who_refused_before_another_one_coordinated_has_not_refused_since():
     assert not first.layer.coordinator.refused
 
 
+@pytest.mark.parametrize("kind", [SEEK, OFFER], ids=["seek", "offer"])
 @pytest.mark.parametrize("dies", [False, True])
-def test_who_seeks_under_ever_more_numbers_keeps_no_member_from_a_view(dies):
+def test_who_comes_under_ever_more_numbers_keeps_no_member_from_a_view(dies, kind):
+    """It answers under none of them."""
     world = formed("ABC")
     first, last = (world[world["A"].view.names[index]] for index in (0, -1))
     if dies:
         last.crash()
     world.start("D")
-    seek_as_many(world, 6000)
+    for number in range(1000, 1060):
+        offer = Install((number << sense.COUNTER) + 1, [Seat(f"m{number}", number, "", 0)], [], [])
+        seek = Seek(f"m{number}", "nowhere", first.layer.meeting.terms, 1)
+        for node in world.living():
+            hear(node, number, kind, seek if kind == SEEK else offer)
+        world.run(100)
     assert set(first.view.names) == {node.name for node in world.living()}
 
 
