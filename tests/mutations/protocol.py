@@ -1605,7 +1605,8 @@ MUTATIONS = [
              "or now - change.began < MEETING", "",
              test=TRUST
              + "test_a_member_that_refuses_a_stranger_stays_and_the_stranger_does_not_come"),
-    Mutation("take a part of a group", "Coordinator._part", "and seat.before not in before", "",
+    Mutation("take a part of a group", "Coordinator._leave_out",
+             "and seat.before not in groups", "",
              test=TRUST
              + "test_a_member_that_refuses_a_stranger_stays_and_the_stranger_does_not_come"),
     Mutation("try at once again with one whom a member does not trust", "Discovery.is_shunned",
