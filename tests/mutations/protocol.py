@@ -174,6 +174,7 @@ class Mutation:
     more: tuple[tuple[str, str], ...] = ()      # pairs of what is replaced, and by what
 
 
+FORMS = "test_who_seeks_under_ever_more_numbers_keeps_nobody_from_forming_a_group"
 UNREAD = "test_who_is_behind_with_reading_gives_nobody_up_but_not_for_ever"
 MUTATIONS = [
     # ------------------------------------------------------------------------------------ observers
@@ -1880,6 +1881,19 @@ MUTATIONS = [
              "strangers and change.install is None", "False",
              test=HOSTILE + "test_who_comes_under_ever_more_numbers_keeps_no_member_from_a_view"
                             "[False-seek]"),
+    Mutation("a first view waits for other ones each time", "Coordinator.form",
+             "self._leave_out(change.missing() - {layer.local.incarnation}, now)", "self.stop()",
+             test=HOSTILE + FORMS + "[20]"),
+    Mutation("wait for a calm moment to form a group, however long", "Discovery.is_calm_at",
+             "min(self.changed, self.restless + MOST_RESTLESS)", "self.changed",
+             test=HOSTILE + FORMS + "[20]"),
+    Mutation("those who may form a group begin at one moment", "Discovery.leave_to",
+             "self.changed = self.restless = now", "self.changed = now",
+             test=HOSTILE + FORMS + "[20]"),
+    Mutation("those who are not the lowest leave the group to it for ever", "Discovery.may_form",
+             "(not rank or since >= LOWEST + rank * NEXT)", "not rank",
+             test="tests/sim/test_forming.py::test_who_should_form_the_group_and_hears_nobody_"
+                  "keeps_the_others_from_no_view[mcast-udp]"),
     Mutation("those who come are left out one by one, however long", "Coordinator._leave_out",
              "ours and now - self.held_up_since >= REFUSING", "False",
              test=HOSTILE + "test_members_that_come_and_answer_only_so_often_keep_nobody_from_a_"

@@ -66,6 +66,18 @@ def test_members_that_start_one_after_the_other_form_one_group(stack):
     assert group.formed("ABC") and coordinator(group) == "A"
 
 
+@pytest.mark.parametrize("stack", STACKS)
+def test_who_should_form_the_group_and_hears_nobody_keeps_the_others_from_no_view(stack):
+    group = Group("ABC", stack, min_members=2).start()
+    deaf = min(group.living(), key=lambda member: member.address.incarnation).name
+    group.cut_off(deaf, is_both_ways=False)
+    group.run(3000)
+    others = set("ABC") - {deaf}
+    assert all(set(group[name].views[-1].names) == others for name in others)
+    group.heal()
+    assert group.formed("ABC")
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", ["prepare", "install", "report", "installed"])
 def test_the_death_of_a_member_at_each_step_while_another_one_dies(group, kind, after):

@@ -314,7 +314,7 @@ def test_a_member_that_reports_a_view_that_nobody_else_can_install_is_left_behin
 
 def refuse_all(node, at_install, after):
     """`node` refuses each PREPARE, or each INSTALL, after some milliseconds, as if it
-    had promised a higher one. Return the ids, which grow."""
+    had promised a higher one, and forms no group itself. Return the ids, which grow."""
     refused, layer, world = [], node.layer, node.world
 
     def refuse(sender, body, now):
@@ -325,6 +325,7 @@ def refuse_all(node, at_install, after):
         layer.send_control(REFUSE, refusal, sender, world.now)
         node.end_turn()
 
+    layer.meeting.discovery.may_form = lambda now, unread_at: False
     setattr(layer, "take_install" if at_install else "take_prepare", refuse)
     return refused
 
@@ -394,6 +395,18 @@ def test_who_comes_under_ever_more_numbers_keeps_no_member_from_a_view(dies, kin
             hear(node, number, kind, seek if kind == SEEK else offer)
         world.run(100)
     assert set(first.view.names) == {node.name for node in world.living()}
+
+
+@pytest.mark.parametrize("pause", [20, 250])
+def test_who_seeks_under_ever_more_numbers_keeps_nobody_from_forming_a_group(pause):
+    world = World(5).start("A", "B")
+    world.run(1)
+    for number in range(1000, 1000 + 30_000 // pause):
+        for node in world.living():
+            seek = Seek(f"m{number}", "nowhere", node.layer.meeting.terms, 1)
+            hear(node, number, SEEK, seek)
+        world.run(pause)
+    assert {frozenset(node.view.names) for node in world.living()} == {frozenset("AB")}
 
 
 def test_members_that_come_and_answer_only_so_often_keep_nobody_from_a_view_for_long():

@@ -297,9 +297,7 @@ class Coordinator:
                 self.begin([layer.seat(), *discovery.candidates()], None, now)
         elif change.install is None and now - heard_at(
                 layer.stack.unread_at, change.answered) >= JOINING:
-            for member in change.missing():
-                discovery.forget(member)
-            self.stop()
+            self._leave_out(change.missing() - {layer.local.incarnation}, now)
         else:
             self.send(now)
 

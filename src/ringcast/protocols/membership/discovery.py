@@ -39,7 +39,10 @@ SHUNNED = nanoseconds(5_000.0)  # for how long one that a member does not trust 
 MUTE = nanoseconds(250.0)       # for how long one that did not answer is not let in, at first ...
 MOST_MUTE = nanoseconds(10_000.0)       # ... and at most
 PATIENCE = 100          # times seek_interval: how long to wait until all of another group are heard
-MOST_UNREAD = nanoseconds(5_000.0)      # for how long what is unread may keep us waiting
+MOST_UNREAD = nanoseconds(5_000.0)      # for how long what is unread may keep us waiting ...
+MOST_RESTLESS = nanoseconds(10_000.0)   # ... and those who come and go
+# For how long the lowest is left to form the group, and then each next one to the others.
+LOWEST, NEXT = nanoseconds(2_000.0), nanoseconds(50.0)
 
 
 class Found(NamedTuple):
@@ -76,12 +79,24 @@ class Discovery:
         self.num_seeks = 0
         self.told: Instant | None = None                # when everybody was told last
         self.looked = Seldom(self.interval)             # who is silent
-        self.changed: Instant = 0                       # when somebody came or went
+        self.changed: Instant = 0                       # when somebody came or went last ...
+        self.restless: Instant = 0                      # ... and since when without a form_margin
         self.began: Instant = 0
 
     def begin(self, now: Instant) -> None:
         """Look for others from now on."""
-        self.changed = self.began = now
+        self.leave_to(now)
+        self.began = now
+
+    def disturb(self, now: Instant) -> None:
+        """Somebody has come or gone: others may follow."""
+        if now - self.changed >= self.margin:
+            self.restless = now
+        self.changed = now
+
+    def leave_to(self, now: Instant) -> None:
+        """Somebody else forms the group: give it time."""
+        self.changed = self.restless = now
 
     @property
     def pause(self) -> int:
@@ -103,7 +118,7 @@ class Discovery:
     def hear_seeker(self, sender: int, seek: Seek, now: Instant) -> None:
         """Note who has no view."""
         if sender not in self.seekers:
-            self.changed = now
+            self.disturb(now)
         self.others.pop(sender, None)
         self.seekers.remember(sender, Found(
             Seat(seek.name, sender, seek.physical, 0, absence=seek.absence, public=seek.public,
@@ -174,27 +189,31 @@ class Discovery:
             for sender, found in list(table.items()):
                 if now - found.heard > lasts:
                     del table[sender]
-                    self.changed = now
+                    self.disturb(now)
 
     def candidates(self) -> list[Seat]:
         """Return the seats of those who seek, the lowest first."""
         return [found.seat for _, found in sorted(self.seekers.items())]
 
     def is_calm_at(self, unread_at: Instant) -> Instant:
-        """Return when we have heard nothing new for form_margin. `unread_at` is when
-        something was left unread last."""
-        return max(self.changed, heard_at(unread_at, self.began)) + self.margin
+        """Return when we have heard nothing new for form_margin, or have waited long
+        enough for that. `unread_at` is when something was left unread last."""
+        changed = min(self.changed, self.restless + MOST_RESTLESS)
+        return max(changed, heard_at(unread_at, self.began)) + self.margin
 
     def may_form(self, now: Instant, unread_at: Instant) -> bool:
-        """Return whether we may form the first view of the group."""
-        if self.others or now < self.is_calm_at(unread_at):
+        """Return whether we may form the first view of the group. The lowest does so at
+        once. It may not hear us, so another one does it later, if nobody has."""
+        since = now - self.is_calm_at(unread_at)
+        if self.others or since < 0:
             return False
         needs = {sender: found.min_members for sender, found in self.seekers.items()
                  if not found.seat.observes}
         if not self.observes:
             needs[self.incarnation] = self.min_members
         content = [sender for sender, need in needs.items() if need <= len(needs)]
-        return min(content, default=None) == self.incarnation
+        rank = sum(each < self.incarnation for each in content)
+        return self.incarnation in content and (not rank or since >= LOWEST + rank * NEXT)
 
     def is_enough(self, seats: list[Seat]) -> bool:
         """Return whether so many may form a group with us as its coordinator."""

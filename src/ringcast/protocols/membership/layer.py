@@ -244,7 +244,7 @@ class Membership(Layer):
         self.detection.answer(member)
         self.detection.misname(self.rekeying.misnamed([member]))
         if self.is_open and self.install is None:
-            self.meeting.discovery.changed = now
+            self.meeting.discovery.disturb(now)
             self.meeting.answer(member, now)
         elif self.is_open and self.meeting.is_spokesman():
             self.meeting.present(now)
@@ -387,7 +387,7 @@ class Membership(Layer):
             self.coordinator.yield_to(now)              # that one is ahead of us
             if sender not in self.members:
                 self.coordinator.give_way(now)
-                self.meeting.discovery.changed = now
+                self.meeting.discovery.leave_to(now)
         if prepare.finish is not None and (self.install or prepare.finish.id > self.given_up):
             self._install(prepare.finish, now)          # it knows all that we have promised
             self.update_routes(prepare.seats)
