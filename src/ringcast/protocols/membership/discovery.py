@@ -6,7 +6,10 @@ them: the lowest of those for whom there are enough (min_members). Observers do 
 count, and form no view. It waits until it has heard nothing new for form_margin. So
 members that start together form one group and not several. What has come and is not
 read yet may be of one who seeks, so it counts as new, but not for ever: anybody can
-send.
+send, and anybody can come and go.
+
+The lowest may be heard and hear nobody. So two seconds later the next one forms the
+view, and so on, unless somebody has begun to: each waits anew when another one does.
 
 In a crowd each SEEK to everybody is work for everybody. So the more are heard, the more
 rarely it is said, and between to the one alone who would form the group.
@@ -39,8 +42,8 @@ SHUNNED = nanoseconds(5_000.0)  # for how long one that a member does not trust 
 MUTE = nanoseconds(250.0)       # for how long one that did not answer is not let in, at first ...
 MOST_MUTE = nanoseconds(10_000.0)       # ... and at most
 PATIENCE = 100          # times seek_interval: how long to wait until all of another group are heard
-MOST_UNREAD = nanoseconds(5_000.0)      # for how long what is unread may keep us waiting ...
-MOST_RESTLESS = nanoseconds(10_000.0)   # ... and those who come and go
+MOST_UNREAD = nanoseconds(5_000.0)      # for how long we wait for what is unread ...
+MOST_RESTLESS = nanoseconds(10_000.0)   # ... and while others come and go
 # For how long the lowest is left to form the group, and then each next one to the others.
 LOWEST, NEXT = nanoseconds(2_000.0), nanoseconds(50.0)
 
