@@ -44,7 +44,7 @@ MOST_MUTE = nanoseconds(10_000.0)       # ... and at most
 PATIENCE = 100          # times seek_interval: how long to wait until all of another group are heard
 MOST_UNREAD = nanoseconds(5_000.0)      # for how long we wait for what is unread ...
 MOST_RESTLESS = nanoseconds(10_000.0)   # ... and while others come and go
-# For how long others leave it to the lowest to form the group, and then to each next one.
+# For how long the group is left to the lowest to form, and then to each next one.
 LOWEST, NEXT = nanoseconds(2_000.0), nanoseconds(50.0)
 
 
