@@ -69,13 +69,32 @@ def test_members_that_start_one_after_the_other_form_one_group(stack):
 @pytest.mark.parametrize("stack", STACKS)
 def test_who_should_form_the_group_and_hears_nobody_keeps_the_others_from_no_view(stack):
     group = Group("ABC", stack, min_members=2).start()
-    deaf = min(group.living(), key=lambda member: member.address.incarnation).name
-    group.cut_off(deaf, is_both_ways=False)
-    group.run(3000)
-    others = set("ABC") - {deaf}
+    go_on_without(group, "ABC", 0, "deaf")
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("min_members", [1, 2, 3])
+@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize("how", ["deaf", "mute"])
+@pytest.mark.parametrize("has_view", [False, True])
+@pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
+def test_who_hears_nobody_or_is_not_heard_keeps_the_others_from_no_view(stack, has_view, how, rank,
+                                                                        min_members):
+    group = Group("ABCD", stack, min_members=min_members).start()
+    assert not has_view or group.formed("ABCD")
+    go_on_without(group, "ABCD", rank, how)
+
+
+def go_on_without(group, names, rank, how):
+    """Cut off the member of this rank in one direction. The others have a view without
+    it, and all are one group when the cut is over."""
+    away = sorted(group.living(), key=lambda member: member.address.incarnation)[rank].name
+    others = set(names) - {away}
+    group.cut_off(away if how == "deaf" else others, is_both_ways=False)
+    group.run(5000)
     assert all(set(group[name].views[-1].names) == others for name in others)
     group.heal()
-    assert group.formed("ABC")
+    assert group.formed(names)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
