@@ -73,8 +73,8 @@ def test_who_should_form_the_group_and_hears_nobody_keeps_the_others_from_no_vie
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("min_members", [1, 2, 3])
-@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize("min_members", [1, 2])
+@pytest.mark.parametrize("rank", [0, 3])
 @pytest.mark.parametrize("how", ["deaf", "mute"])
 @pytest.mark.parametrize("has_view", [False, True])
 @pytest.mark.parametrize("stack", ["mcast-udp", "nakack2-udp"])
