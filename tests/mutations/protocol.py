@@ -1887,7 +1887,7 @@ MUTATIONS = [
     Mutation("wait for a calm moment to form a group, however long", "Discovery.is_calm_at",
              "min(self.changed, self.restless + MOST_RESTLESS)", "self.changed",
              test=HOSTILE + FORMS + "[20]"),
-    Mutation("those who may form a group begin at one moment", "Discovery.leave_to",
+    Mutation("those who may form a group begin at one moment", "Discovery.wait_anew",
              "self.changed = self.restless = now", "self.changed = now",
              test=HOSTILE + FORMS + "[20]"),
     Mutation("those who are not the lowest leave the group to it for ever", "Discovery.may_form",

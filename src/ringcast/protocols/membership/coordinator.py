@@ -57,7 +57,7 @@ class Coordinator:
         self.offered: Latest[int, Install] = Latest(MOST_OFFERS)
         self.gather_until: Instant | None = None
         self.gives_way_until: Instant | None = None     # to the coordinator of another group
-        self.rests_until: Instant = 0                   # begins nothing until then, when outbid
+        self.rests_until: Instant = 0                   # begins nothing until then
         self.num_outbid = 0                             # attempts since there was a view
         # Since when those who want to come have kept the members from a view.
         self.held_up_since: Instant | None = None
@@ -320,8 +320,9 @@ class Coordinator:
             self.send(now)
 
     def _is_stuck(self, change: Change, gone: set[int], now: Instant) -> bool:
-        """Return whether an attempt waits for somebody who will not answer. Then drop
-        that one."""
+        """Return whether to give up an attempt, because it waits for somebody who will
+        not answer; that one is dropped. As long as no INSTALL is sent, it goes on at
+        once without those who want to come and do not answer."""
         layer, missing, age = self.layer, change.missing(), now - change.answered
         timeout = layer.detection.timeout
         strangers, watching = missing - layer.members.keys(), missing & change.observers

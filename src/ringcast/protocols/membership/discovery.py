@@ -88,7 +88,7 @@ class Discovery:
 
     def begin(self, now: Instant) -> None:
         """Look for others from now on."""
-        self.leave_to(now)
+        self.wait_anew(now)
         self.began = now
 
     def disturb(self, now: Instant) -> None:
@@ -97,8 +97,9 @@ class Discovery:
             self.restless = now
         self.changed = now
 
-    def leave_to(self, now: Instant) -> None:
-        """Somebody else forms the group: give it time."""
+    def wait_anew(self, now: Instant) -> None:
+        """Wait as if nothing had come yet. When another one forms the group, this gives
+        it time."""
         self.changed = self.restless = now
 
     @property

@@ -387,7 +387,7 @@ class Membership(Layer):
             self.coordinator.yield_to(now)              # that one is ahead of us
             if sender not in self.members:
                 self.coordinator.give_way(now)
-                self.meeting.discovery.leave_to(now)
+                self.meeting.discovery.wait_anew(now)
         if prepare.finish is not None and (self.install or prepare.finish.id > self.given_up):
             self._install(prepare.finish, now)          # it knows all that we have promised
             self.update_routes(prepare.seats)
