@@ -80,10 +80,10 @@ def test_a_caller_polls_in_the_drivers_place_and_the_driver_takes_over_again(net
     caller = threading.Thread(target=lambda: (network.poller.poll_from_caller(done.is_set), None))
     caller.start()
     until(lambda: True in network.turns)
+    drivers_turns = network.turns.count(False)
     done.set()
     network.wake()
     caller.join(LONG)
-    drivers_turns = network.turns.count(False)
     until(lambda: network.turns.count(False) > drivers_turns)
 
 
