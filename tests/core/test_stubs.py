@@ -13,12 +13,14 @@ MODULES = sorted(module.name for module in pkgutil.iter_modules(ringcast._core._
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("module", MODULES)
-def test_the_stub_of_a_module_is_there_and_true(module):
-    folders = map(Path, ringcast._core.__path__)
-    assert any((folder / f"{module}.pyi").exists() for folder in folders), f"{module} has no .pyi"
+def test_the_stub_of_each_module_is_there_and_true():
+    """In one process: mypy takes longer to begin than for all of them."""
+    folders = [Path(folder) for folder in ringcast._core.__path__]
+    without = [module for module in MODULES
+               if not any((folder / f"{module}.pyi").exists() for folder in folders)]
+    assert MODULES and not without
     allowed = Path(__file__).with_name("stubtest-allowed.txt")
-    command = [sys.executable, "-m", "mypy.stubtest", f"ringcast._core.{module}"]
-    options = ["--allowlist", str(allowed), "--ignore-unused-allowlist"]
-    run = subprocess.run(command + options, capture_output=True, text=True)
+    command = [sys.executable, "-m", "mypy.stubtest", "--allowlist", str(allowed)]
+    run = subprocess.run([*command, *(f"ringcast._core.{module}" for module in MODULES)],
+                         capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
