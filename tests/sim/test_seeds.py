@@ -16,6 +16,7 @@ from ringcast.sim.runs.settings import Settings
 
 STACKS = ["mcast-udp", "mcast-tcp", "nakack2-udp", "nakack2-tcp"]
 AT_ONCE = 2                             # seeds in one test
+DURATION = 0.5                          # longer ones reach nothing more, and take four times as long
 
 # Settings, and with how many seeds each of their stacks is simulated, from seed 0 on.
 KINDS = {
@@ -38,7 +39,7 @@ KINDS = {
     "sealed": ({"sealed": True, "messages": 300}, STACKS, 4),
     # Others, whose keys are not trusted, or not any more, try to be members.
     "trusted": ({"trusted": True, "messages": 300}, STACKS, 4),
-    "late": ({"late": 2, "messages": 100, "duration": 0.5}, STACKS, 4),
+    "late": ({"late": 2, "messages": 100}, STACKS, 4),
     "slow": ({"slow": 3, "crashes": 1, "messages": 300, "options": {"xmit_interval": 0}},
              ["nakack2-tcp"], 8),
 }
@@ -267,7 +268,8 @@ def check(seed, settings):
 @cache
 def reached(kind, stack, first):
     """Simulate some seeds, once; return what they reached."""
-    settings, counters = Settings(stack=stack, **KINDS[kind][0]), Counter()
+    settings = Settings(stack=stack, **({"duration": DURATION} | KINDS[kind][0]))
+    counters = Counter()
     for seed in range(first, first + AT_ONCE):
         outcome = check(seed, settings)
         counters.update(outcome.counters, void=outcome.is_void, runs=1)
