@@ -68,6 +68,9 @@ class Paper(Layer):
             self.frozen = {**self.has, self.local.incarnation: self.sent}
         return dict(self.frozen)
 
+    def lacking(self):
+        return {}
+
     def may_end_at(self, cut):
         return True
 

@@ -153,7 +153,7 @@ def test_simulated_groups_with_faults_and_seqnos_that_wrap_pass(spark, tmp_path)
     faults, offsets, kinds, departed = set(), set(), set(), 0
     for stack, seeds in SEEDS.items():
         for seed in seeds:
-            plan = draw(seed, Settings(stack=stack))
+            plan = draw(seed, Settings(stack=stack, duration=0.5))
             run = Run(plan)
             with Trace(run.cluster, tmp_path / stack / str(seed)):
                 outcome = run.outcome()

@@ -62,7 +62,7 @@ def test_simulated_groups_with_slow_observers_pass(spark, tmp_path):
     skipped = 0
     for number, stack in enumerate(("mcast-udp", "nakack2-udp", "nakack2-tcp", "mcast-tcp")):
         for seed in range(3000 + 4 * number, 3004 + 4 * number):    # as they draw the incarnations
-            run = Run(draw(seed, Settings(stack=stack, observers=1, members=3)))
+            run = Run(draw(seed, Settings(stack=stack, observers=1, members=3, duration=0.5)))
             with Trace(run.cluster, tmp_path / stack / str(seed)):
                 outcome = run.outcome()
             assert not outcome.check

@@ -232,6 +232,30 @@ MUTATIONS = [
              "over = all(member in self.observers", "over = False and all(member in self.observers",
              test=OBSERVERS + "test_what_the_others_have_settled_is_told_though_only_the_observer_"
                               "reports_it[mcast-udp]"),
+    Mutation("what only observers report is over though somebody lacks it", "Change.decide",
+             "over = sender not in lacking and", "over =",
+             test=CHANGE + "test_what_only_an_observer_reports_is_over_unless_somebody_lacks_it"),
+    Mutation("say nothing of what is lacking", "Flush.lacking",
+             "if self.layer.observing is not None:", "if True:",
+             test=FLUSH + "test_a_stream_ends_alike_for_all_who_came_if_who_was_there_before_them_"
+                          "dies"),
+    Mutation("lack what was given", "Flush.lacking", "and not gone.is_complete", "",
+             test=FLUSH + "test_a_stream_ends_alike_for_all_who_came_if_who_was_there_before_them_"
+                          "dies"),
+    Mutation("what an observer lacks ends a stream for all", "Flush.lacking",
+             "if self.layer.observing is not None:", "if False:",
+             test=FLUSH + "test_what_an_observer_that_came_lacks_ends_no_stream"),
+    Mutation("do not look at what is lacking", "Change.decide",
+             "for sender in sorted(lacking - streams - members):", "for sender in ():",
+             test=CHANGE + "test_a_stream_that_nobody_reports_and_somebody_lacks_ends_where_it_"
+                           "begins"),
+    Mutation("a stream ends where it begins for who came last", "Change._begin",
+             "precedes(seqno, begin)", "precedes(begin, seqno)",
+             test=CHANGE + "test_a_stream_that_nobody_reports_and_somebody_lacks_ends_where_it_"
+                           "begins"),
+    Mutation("a stream ends before it begins", "Flush._agree_on_departed",
+             "agreed.end(gone)", "agreed.cuts[origin]",
+             test=FLUSH + "test_who_came_later_ends_where_it_begins_though_the_others_end_before"),
     Mutation("what an observer lacks is lost for a slow application", "Flush._agree_on_departed",
              "if origin in agreed.over and", "if False and",
              test=FLUSH + "test_what_an_observer_lacks_is_not_lost_for_a_slow_application"),

@@ -918,7 +918,7 @@ def test_too_many_departed_senders_end_the_waiting():
     for first in range(0, 3 * AT_ONCE, AT_ONCE)])
 def test_the_lives_of_durable_members_miss_nothing(stack, first):
     for seed in range(first, first + AT_ONCE):
-        settings = Settings(stack=stack, durable=2, crashes=4)
+        settings = Settings(stack=stack, durable=2, crashes=4, duration=0.5)
         outcome = simulate(seed, settings)
         assert not outcome.check, f"{outcome.sentence}\n{replay(seed, settings)}"
 
@@ -931,7 +931,7 @@ def test_members_that_are_cut_off_and_back_again_and_again_miss_nothing(stack, d
     first stream is over for all."""
     for seed in range(AT_ONCE):
         settings = Settings(stack=stack, members=3, durable=durable, observers=1, exclusions=14,
-                            slow=6, crashes=2, messages=300, unicast=0)
+                            slow=6, crashes=2, messages=300, unicast=0, duration=0.5)
         outcome = simulate(seed, settings)
         assert not outcome.check, f"{outcome.sentence}\n{replay(seed, settings)}"
 

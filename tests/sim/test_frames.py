@@ -69,7 +69,7 @@ def test_behind_a_long_queue_repeats_do_not_pile_up(stack):
 def test_no_promise_is_broken_on_a_wire(stack):
     congested = 0
     for seed in range(8):
-        outcome = simulate(seed, Settings(stack=stack, mtu=1500, unicast=100))
+        outcome = simulate(seed, Settings(stack=stack, mtu=1500, unicast=100, duration=0.5))
         assert not outcome.check, outcome.sentence
         congested += outcome.counters["num_congested"]
     assert congested > 100

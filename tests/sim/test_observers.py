@@ -609,7 +609,7 @@ def test_two_members_are_as_fast_beside_an_observer_that_stands_still():
                                                 pytest.mark.prove)
                                    for first in range(0, 10, AT_ONCE)])
 def test_no_promise_is_broken_with_observers(stack, first):
-    settings = Settings(stack=stack, observers=1 + first % 4 // 2)
+    settings = Settings(stack=stack, observers=1 + first % 4 // 2, duration=0.5)
     for seed in range(first, first + AT_ONCE):
         outcome = simulate(seed, settings)
         assert not outcome.check, f"{outcome.sentence}\n{replay(seed, settings)}"

@@ -58,6 +58,25 @@ def test_an_observer_holds_only_what_nobody_else_has():
         assert (gone.cut, gone.holder) == (cut, holder)
 
 
+@pytest.mark.parametrize("begins", [{1: 4, 2: 7}, {1: 7, 2: 4}, {1: 4}, {2: 4}])
+def test_a_stream_that_nobody_reports_and_somebody_lacks_ends_where_it_begins(begins):
+    """It begins there for who came first. If somebody reports it, it ends there."""
+    for digest, end, holder in [({}, 4, 1 if begins.get(1) == 4 else 2), ({3: 9}, 9, 1)]:
+        attempt = reported(change(1, 2), {1: {1: 0, 2: 0, **digest}, 2: {1: 0, 2: 0}})
+        for member, begin in begins.items():
+            attempt.reports[member].lacking[3] = begin
+        gone, = attempt.decide(None, NOT_PRIMARY).gone
+        assert (gone.incarnation, gone.cut, gone.holder, gone.over) == (3, end, holder, False)
+
+
+@pytest.mark.parametrize("lacking", [{}, {3: 1}])
+def test_what_only_an_observer_reports_is_over_unless_somebody_lacks_it(lacking):
+    attempt = Change(NEXT, [replace(seat(1), observes=True), seat(2)], {}, 0, WINDOW)
+    reported(attempt, {1: {1: 0, 2: 0, 3: 4}, 2: {1: 0, 2: 0}}).reports[2].lacking |= lacking
+    gone, = attempt.decide(None, NOT_PRIMARY).gone
+    assert (gone.cut, gone.holder, gone.over) == (4, 1, not lacking)
+
+
 def test_nobody_can_have_more_than_a_window_beyond_what_the_sender_has_reported():
     """One report far ahead would have all wait for what is never sent."""
     for far in (5 + WINDOW + 1, 1 << 40, (1 << 63) + 4):

@@ -225,6 +225,7 @@ class Membership:
         reports = {}
         for process in processes:
             reports[process] = process.multicast.prepare(self.wire.now)
+            process.lacking = process.multicast.lacking()
             process.turn()
         return reports
 
@@ -260,8 +261,12 @@ class Membership:
                     if origin in report}
             cuts[origin] = self.chosen(said.values())
             holders[origin] = max(said, key=said.__getitem__).incarnation
-            if self.says_over and all(other.observes for other in said):
+            if self.says_over and all(other.observes for other in said) and not any(
+                    origin in other.lacking for other in together):
                 over.add(origin)
+        for origin in {origin for other in together for origin in other.lacking} - cuts.keys():
+            cuts[origin] = min(other.lacking[origin] for other in together
+                               if origin in other.lacking)
         for other in reports:
             holders.pop(other.incarnation, None)
             if other not in together:
@@ -1061,6 +1066,76 @@ def test_a_joiner_delivers_and_reports_no_stream_that_others_may_miss(protocol):
     membership.settle([a, j])
     network.rest()
     assert a.got(c) == j.got(c) == [] and a.views() == [1, 3] and j.views() == [2, 3]
+
+
+@pytest.mark.parametrize("misses", ["", "E", "BE"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_stream_ends_alike_for_all_who_came_if_who_was_there_before_them_dies(protocol, misses):
+    """B and E come, C dies, and then A, who alone has everything of C. Nobody is left
+    who reports what it has of C. If one misses something, neither is given any."""
+    network, membership, a, c = group(protocol, "AC")
+    b, e = network.add("B", "E")
+    membership.change([a, c, b, e])
+    network.dropped = lambda source, dest, kind: (
+        source is c and dest.name == "E" or kind in (ACK, VOTE))
+    c.send(*numbered("C", 1, 3))
+    network.run(2)
+    network.dropped = lambda source, dest, kind: (
+        source is c and dest.name in "BE" or kind in (ACK, VOTE))
+    c.send(*numbered("C", 4, 6))
+    network.run(2)
+    network.dropped = lambda source, dest, kind: kind == FETCH and source.name in misses
+    membership.change([a, b, e])
+    network.run(50)
+    assert [each.multicast.is_complete() for each in (b, e)] == [
+        each.name not in misses for each in (b, e)]
+    membership.change([b, e])
+    membership.settle([b, e])
+    network.rest()
+    assert b.got(c) == e.got(c) == ([] if misses else numbered("C", 1, 6))
+    assert b.log == e.log and b.views() == e.views()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_came_later_ends_where_it_begins_though_the_others_end_before(protocol):
+    """B and then E come before the first view is settled, and all who were there die. B
+    lacks what it was to be given before E came."""
+    network, membership, a, c = group(protocol, "AC")
+    b = network.add("B")
+    membership.change([a, c, b])
+    network.dropped = lambda source, dest, kind: source is c and dest is b or kind in (ACK, VOTE)
+    c.send(*numbered("C", 1, 3))
+    network.run(2)
+    e = network.add("E")
+    membership.change([a, c, b, e])
+    begin = e.window(c).offset
+    network.dropped = lambda source, dest, kind: kind == FETCH
+    membership.change([a, b, e])
+    membership.change([b, e])
+    network.dropped = lambda source, dest, kind: False
+    assert b.multicast.flushing.departed[c.incarnation].cut == begin - 3
+    assert e.multicast.flushing.departed[c.incarnation].cut == begin
+    membership.settle([b, e])
+    network.rest()
+    assert b.got(c) == e.got(c) == [] and b.views()[-1] == e.views()[-1]
+
+
+def test_what_an_observer_that_came_lacks_ends_no_stream():
+    network, membership, a, c = group(names="AC")
+    b, o = network.add("B"), network.add("O", observes=True)
+    membership.change([a, c, b, o])
+    network.dropped = lambda source, dest, kind: source is c and dest is o or kind in (ACK, VOTE)
+    c.send(*numbered("C", 1, 3))
+    network.run(2)
+    network.dropped = lambda source, dest, kind: kind == FETCH
+    membership.change([a, b, o])
+    assert b.multicast.is_complete() and not o.multicast.flushing.departed[
+        c.incarnation].is_complete
+    membership.change([b, o])
+    network.dropped = lambda source, dest, kind: False
+    membership.settle([b, o])
+    network.run(100)
+    assert b.got(c) == numbered("C", 1, 3)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -166,13 +166,20 @@ class Change:
         members = self.members
         for before in sorted({report.view_id for report in self.reports.values()} - {0}):
             together = self.come_from(before)
-            streams = {sender for member in together for sender in self.reports[member].digest}
+            reports = [self.reports[member] for member in together]
+            lacking = {sender for report in reports for sender in report.lacking}
+            streams = {sender for report in reports for sender in report.digest}
             for sender in sorted(streams - members):
                 cut, holder = self._cut(sender, together)
                 parts, name = self._parts(sender, together)
-                over = all(member in self.observers for member in together
-                           if sender in self.reports[member].digest)
+                over = sender not in lacking and all(
+                    member in self.observers for member in together
+                    if sender in self.reports[member].digest)
                 gone.append(Gone(sender, before, cut, holder, name, parts, over))
+            # Who had more of these is gone: each ends for all where it begins for them.
+            for sender in sorted(lacking - streams - members):
+                begin, who = self._begin(sender, together)
+                gone.append(Gone(sender, before, begin, who))
         quorums = verdict.needed
         if verdict.is_primary:
             roots = merged_roots([*self.roots, *verdict.roots(self.id)])
@@ -186,7 +193,7 @@ class Change:
         most members have reported, and of these first those of the coordinator, which
         reports first. What one member makes up must not make a view that nobody can
         read."""
-        digests = [report.digest for report in self.reports.values()]
+        digests = [report.digest | report.lacking for report in self.reports.values()]
 
         def rank(each: Gone) -> tuple[int, int]:
             has = [each.incarnation in digest for digest in digests]
@@ -213,6 +220,16 @@ class Change:
             if precedes(cut, seqno):
                 cut, holder = seqno, member
         return cut, holder
+
+    def _begin(self, sender: int, together: Collection[int]) -> tuple[Seqno, int]:
+        """Return where a stream of which somebody lacks something begins for who has
+        met it first, and who that is."""
+        (begin, who), *others = ((self.reports[member].lacking[sender], member)
+                                 for member in together if sender in self.reports[member].lacking)
+        for seqno, member in others:
+            if precedes(seqno, begin):
+                begin, who = seqno, member
+        return begin, who
 
     def _parts(self, sender: int, together: Collection[int]) -> tuple[list[Part], str | None]:
         """Return what each has of a departed sender that keeps it, and the sender's

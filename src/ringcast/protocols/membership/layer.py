@@ -396,7 +396,7 @@ class Membership(Layer):
                         list(self.voting.quorums), self.leaving.is_said,
                         None if is_expected else self.install, self.multicast.keeping.low(),
                         self.multicast.keeping.kept(), self.transfer.standing(now),
-                        list(self.absentees.left))
+                        list(self.absentees.left), self.multicast.lacking())
         if sender == mine:
             self.coordinator.take_report(mine, report, now)
         else:

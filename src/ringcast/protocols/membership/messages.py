@@ -226,6 +226,9 @@ class Report(msgspec.Struct, array_like=True):
     kept: Annotated[dict[Number, Kept], Meta(max_length=MAX_STREAMS)] = {}
     standing: Standing | None = None
     left: Incarnations = []             # durable members that this one has heard to leave
+    # Departed senders of which this member reports nothing, and lacks something: where
+    # their streams begin here.
+    lacking: Digest = {}
 
 
 class Refuse(msgspec.Struct, array_like=True):

@@ -438,6 +438,11 @@ class Multicast(Rules):
         the next view, deliver and purge nothing beyond."""
         return self.flushing.prepare(now)
 
+    def lacking(self) -> dict[int, Seqno]:
+        """Return where streams begin here that this member does not report, of departed
+        senders, and of which it lacks something."""
+        return self.flushing.lacking()
+
     def may_end_at(self, cut: Seqno) -> bool:
         """Return whether the members can have agreed on this cut of our stream."""
         return self.flushing.may_end_at(cut)

@@ -29,7 +29,8 @@ before: its cut (membership/). Here is what the streams do about it.
    that are back, the group is settled. A new member delivers nothing of a stream
    before, and reports nothing of it, though its sender departs: somebody may miss what
    comes before the cut, and have nobody to ask for it when all who have it die. Then
-   the stream must end there, for the new member too.
+   the stream must end there, for the new member too. If only new members are left, and
+   one of them lacks something, it says so: the stream ends where it begins for them.
 
 A large message of a departed sender that is not whole at the cut is delivered by
 nobody. OOB messages are delivered when they come; the flush does not cover them.
@@ -160,6 +161,15 @@ class Flush:
             self.frozen = {stream: stream.boundary(seqno) for stream, seqno in streams.values()}
             self.reported = {sender: self.frozen[stream] for sender, (stream, _) in streams.items()}
         return dict(self.reported)
+
+    def lacking(self) -> dict[int, Seqno]:
+        """Return where streams of departed senders begin of which we report nothing,
+        and lack something. If nobody reports one of them, who had it is gone, and the
+        group has not settled since."""
+        if self.layer.observing is not None:
+            return {}                           # nobody waits for an observer
+        return {origin: gone.offset for origin, gone in self.departed.items()
+                if origin > 0 and gone.stream in self.unsettled and not gone.is_complete}
 
     def may_end_at(self, cut: Seqno) -> bool:
         """Return whether a cut of our own stream can be true: it is not before our
@@ -373,7 +383,8 @@ class Flush:
                 known = gone.parts
             else:
                 gone.holder = agreed.holders.get(origin, gone.holder)
-                gone.cut = earlier(gone.cut, agreed.cuts.get(origin, gone.cut))
+                if origin in agreed.cuts:
+                    gone.cut = earlier(gone.cut, agreed.end(gone))
                 known = agreed.parts.get(origin, ())
             gone.parts = tuple(part for part in known if part.holder in others)
             gone.is_kept |= self.keeping.is_kept(origin, gone.come_up_to, agreed)

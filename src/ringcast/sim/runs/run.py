@@ -461,13 +461,16 @@ class Run:
     def _quiesce(self) -> None:
         """Check that nothing but heartbeats is sent, and not too many. What comes late
         may be answered; a SEEK of a member that is gone even makes the coordinator wait
-        for it."""
+        for it. It waits for two of one name one after the other."""
         cluster, checkers = self.cluster, self.cluster.checkers
         if cluster.stranger is not None:
             cluster.stranger.forget()
         for pretender in cluster.pretenders:
             pretender.end()
-        late = cluster.network.busy_until() + slowed(JOINING / MS) + SETTLING * self._interval()
+        seekers = max((len(member.members.meeting.discovery.seekers)
+                       for member in cluster.living()), default=0)
+        late = (cluster.network.busy_until() + (1 + seekers) * slowed(JOINING / MS)
+                + SETTLING * self._interval())
         self._end_connections()
         self._advance(max(cluster.now + self._settling(), late))
         checkers.begin_silence()
