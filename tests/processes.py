@@ -22,7 +22,7 @@ def wait_for(condition, patience=PATIENCE):
 def ringcast(*words, **options):
     """Run the command `ringcast` to its end and return what it wrote."""
     return subprocess.run([*RINGCAST, *map(str, words)], capture_output=True, text=True,
-                          **{"timeout": 120, **options})
+                          **{"timeout": 400, **options})
 
 
 @contextmanager

@@ -260,6 +260,8 @@ class HostileMember(Hostile):
             report.view_id = self.program.choice((prepare.id - 1, 0, self.view_number(target)))
         if which & 48 == 48:
             report.digest[self.anybody()] = self.place(target)
+        if which & 48 == 16:
+            report.lacking = dict.fromkeys((*INCARNATIONS.values(), STRANGER), which)
         if which & 192 == 192:
             report.quorums = self.quorums(target, report.view_id, prepare.seats)
             report.is_leaving, report.low = bool(which & 1), self.place(target)
