@@ -13,6 +13,9 @@ settings.load_profile("ringcast")
 # Programs that tests start write into a buffer, as they do for most users.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
+# Most of what tests have Spark do is to start: Java compiles quickly for that.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 # Where tests share what takes long to make: all of one line run in one worker, one
 # after the other. Most tests that start Spark need the same session; the others start a
@@ -81,7 +84,6 @@ def spark(tmp_path_factory):
     running = session("ringcast-tests", master="local[2]", conf={
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.ui.showConsoleProgress": "false"})
     running.sparkContext.setLogLevel("OFF")
     yield running

