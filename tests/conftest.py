@@ -84,6 +84,7 @@ def spark(tmp_path_factory):
     running = session("ringcast-tests", master="local[2]", conf={
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.driver.extraJavaOptions": "-Dours=kept",
         "spark.ui.showConsoleProgress": "false"})
     running.sparkContext.setLogLevel("OFF")
     yield running

@@ -227,7 +227,7 @@ def test_one_frame_serves_queries_with_different_filters(spark, path, journal):
 def test_a_users_java_options_are_kept_beside_ours(spark):
     options = spark.conf.get("spark.driver.extraJavaOptions").split()
     assert {"-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false",
-            "-XX:+UseSerialGC"} <= set(options)
+            "-Dours=kept"} <= set(options)
 
 
 def test_headers_come_in_kafkas_shape(spark, path, journal):
