@@ -1920,6 +1920,11 @@ MUTATIONS = [
              "(not rank or since >= LOWEST + rank * NEXT)", "not rank",
              test="tests/sim/test_forming.py::test_who_should_form_the_group_and_hears_nobody_"
                   "keeps_the_others_from_no_view[mcast-udp]"),
+    Mutation("who is not heard by all tries again and again to form the group",
+             "Coordinator._leave_out", "if not ours and self.change is None and lives:",
+             "if False:",
+             test="tests/sim/test_forming.py::test_who_should_form_the_group_and_is_not_heard_by_"
+                  "one_lets_another_one_do_it[mcast-udp-ABC-1-6]"),
     Mutation("those who come are left out one by one, however long", "Coordinator._leave_out",
              "ours and now - self.held_up_since >= REFUSING", "False",
              test=HOSTILE + "test_members_that_come_and_answer_only_so_often_keep_nobody_from_a_"

@@ -72,6 +72,24 @@ def test_who_should_form_the_group_and_hears_nobody_keeps_the_others_from_no_vie
     go_on_without(group, "ABC", 0, "deaf")
 
 
+@pytest.mark.parametrize(("names", "unheard", "seconds"), [
+    ("ABC", 1, 6), pytest.param("ABCDE", 3, 40, marks=pytest.mark.prove)])
+@pytest.mark.parametrize("stack", STACKS)
+def test_who_should_form_the_group_and_is_not_heard_by_one_lets_another_one_do_it(
+        stack, names, unheard, seconds):
+    """All are needed. The last one does not hear those who should form the group."""
+    group = Group(names, stack, min_members=len(names)).start()
+    *others, last = [member.name for member in sorted(group.living(), key=lambda member:
+                                                      member.address.incarnation)]
+    group.checkers.note_cause()
+    group.network.cut |= {(name, last) for name in others[:unheard]}
+    if group.links is not None:
+        group.links.break_all_cut()
+    group.run(1000 * seconds)
+    for member in group.living():
+        assert any(len(view) == len(names) for view in member.views)
+
+
 @pytest.mark.prove
 @pytest.mark.parametrize("min_members", [1, 2])
 @pytest.mark.parametrize("rank", [0, 3])

@@ -13,7 +13,7 @@ from ringcast.address import EVERYONE
 from ringcast.config import MAX_MEMBERS, nanoseconds
 from ringcast.protocols.latest import Latest
 from ringcast.protocols.membership.change import LEAST_PAUSE, Change
-from ringcast.protocols.membership.discovery import heard_at
+from ringcast.protocols.membership.discovery import LOWEST, heard_at
 from ringcast.protocols.membership.messages import (
     INSTALL,
     PREPARE,
@@ -59,6 +59,7 @@ class Coordinator:
         self.gives_way_until: Instant | None = None     # to the coordinator of another group
         self.rests_until: Instant = 0                   # begins nothing until then
         self.num_outbid = 0                             # attempts since there was a view
+        self.num_few = 0                                # such that too few went along with
         # Since when those who want to come have kept the members from a view.
         self.held_up_since: Instant | None = None
         self.renews = False                             # make a view of the same members
@@ -99,7 +100,7 @@ class Coordinator:
         """There is a new view: whoever wanted to come may ask again."""
         self.offered.clear()
         self.gives_way_until = None
-        self.rests_until = self.num_outbid = 0
+        self.rests_until = self.num_outbid = self.num_few = 0
         self.held_up_since = None
 
     def give_way(self, now: Instant) -> bool:
@@ -261,12 +262,14 @@ class Coordinator:
         """Go on without some who want to come, and the groups that they are in. Nobody
         new comes with the others before there is a view. If that lasts for long, nobody
         comes at all: else somebody who comes under ever more numbers would keep all
-        from a view."""
+        from a view. If there are too few for a first view, and one of them lives, it
+        may not hear us, and another one: that one has time to form the view."""
         change, ours = self.change, self.layer.members
         assert change is not None
         self.held_up_since = now if self.held_up_since is None else self.held_up_since
         if ours and now - self.held_up_since >= REFUSING:
             strangers = change.members - ours.keys()
+        lives = self.layer.meeting.discovery.hears_any(strangers, change.began)
         self._drop(strangers)
         groups = {seat.before for seat in change.seats if seat.incarnation in strangers} - {0}
         gone = strangers | self.layer.detection.departed
@@ -275,6 +278,9 @@ class Coordinator:
         self.stop()
         if [seat.incarnation for seat in seats] != list(ours):
             self.begin(seats, None, now)
+        if not ours and self.change is None and lives:
+            self.rests_until = now + (2 * LOWEST << min(self.num_few, MOST_DOUBLINGS))
+            self.num_few += 1
 
     def _drop(self, members: set[int]) -> None:
         """Do not wait for those who wanted to come, nor for a group that one of them is

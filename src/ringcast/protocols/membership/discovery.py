@@ -10,6 +10,7 @@ send, and anybody can come and go.
 
 The lowest may be heard and hear nobody. So two seconds later the next one forms the
 view, and so on, unless somebody has begun to: each waits anew when another one does.
+Nor may all of those who are needed hear the lowest: then it rests, longer each time.
 
 In a crowd each SEEK to everybody is work for everybody. So the more are heard, the more
 rarely it is said, and between to the one alone who would form the group.
@@ -198,6 +199,11 @@ class Discovery:
     def candidates(self) -> list[Seat]:
         """Return the seats of those who seek, the lowest first."""
         return [found.seat for _, found in sorted(self.seekers.items())]
+
+    def hears_any(self, members: Collection[int], since: Instant) -> bool:
+        """Return whether one of these has said since then that it has no view."""
+        return any(member in self.seekers and self.seekers[member].heard >= since
+                   for member in members)
 
     def is_calm_at(self, unread_at: Instant) -> Instant:
         """Return when we have heard nothing new for form_margin, or have waited long
