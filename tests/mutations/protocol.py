@@ -1934,7 +1934,7 @@ MUTATIONS = [
              test=HOSTILE + "test_two_that_prepare_for_each_other_do_not_outbid_each_other_without_"
                             "a_pause"),
     Mutation("two coordinators wait as long each time", "Coordinator._rest",
-             "LEAST_PAUSE << min(times, MOST_DOUBLINGS)", "LEAST_PAUSE",
+             "pause << min(times, MOST_DOUBLINGS)", "pause",
              test=HOSTILE + "test_two_that_prepare_for_each_other_do_not_outbid_each_other_without_"
                             "a_pause"),
     Mutation("keep who reports in each view what was not sent", "Coordinator._accuse",

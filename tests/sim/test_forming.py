@@ -19,10 +19,11 @@ class Group(FormingGroup):
         views = {member.views[-1] for member in self.living()}
         return len(views) == 1 and sorted(views.pop().names) == sorted(names)
 
-    def cut_off(self, away, is_both_ways=True):
-        """Cut the links from all others to these members, and those back."""
+    def cut_off(self, away, is_both_ways=True, here=None):
+        """Cut the links to these members, and those back, from all others, or from
+        those in `here`."""
         self.checkers.note_cause()
-        here = set(self.members) - set(away)
+        here = set(self.members) - set(away) if here is None else here
         self.network.cut |= {(a, b) for a in here for b in away}
         if is_both_ways:
             self.network.cut |= {(b, a) for a in here for b in away}
@@ -81,10 +82,7 @@ def test_who_should_form_the_group_and_is_not_heard_by_one_lets_another_one_do_i
     group = Group(names, stack, min_members=len(names)).start()
     *others, last = [member.name for member in sorted(group.living(), key=lambda member:
                                                       member.address.incarnation)]
-    group.checkers.note_cause()
-    group.network.cut |= {(name, last) for name in others[:unheard]}
-    if group.links is not None:
-        group.links.break_all_cut()
+    group.cut_off([last], is_both_ways=False, here=others[:unheard])
     group.run(1000 * seconds)
     for member in group.living():
         assert any(len(view) == len(names) for view in member.views)

@@ -91,10 +91,10 @@ class Coordinator:
                 self._rest(self.num_outbid - MOST_OUTBID, now)
         self.change = None
 
-    def _rest(self, times: int, now: Instant) -> None:
-        """Begin nothing for a while, longer each time."""
+    def _rest(self, times: int, now: Instant, pause: int = LEAST_PAUSE) -> None:
+        """Begin nothing for a while, at first for `pause`, longer each time."""
         self.change = None
-        self.rests_until = now + (LEAST_PAUSE << min(times, MOST_DOUBLINGS))
+        self.rests_until = now + (pause << min(times, MOST_DOUBLINGS))
 
     def join(self) -> None:
         """There is a new view: whoever wanted to come may ask again."""
@@ -279,7 +279,7 @@ class Coordinator:
         if [seat.incarnation for seat in seats] != list(ours):
             self.begin(seats, None, now)
         if not ours and self.change is None and lives:
-            self.rests_until = now + (2 * LOWEST << min(self.num_few, MOST_DOUBLINGS))
+            self._rest(self.num_few, now, 2 * LOWEST)
             self.num_few += 1
 
     def _drop(self, members: set[int]) -> None:
