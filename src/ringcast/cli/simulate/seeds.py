@@ -25,9 +25,11 @@ from ringcast.cli.interrupts import held_back
 from ringcast.cli.options import print_json, typed
 from ringcast.cli.screen import console, lines, page
 from ringcast.sim.runs.draw import draw
+from ringcast.sim.runs.faults import SECOND
+from ringcast.sim.runs.lasting import LASTS
 from ringcast.sim.runs.measure import Measured
 from ringcast.sim.runs.mixed import Mixed
-from ringcast.sim.runs.plan import listed
+from ringcast.sim.runs.plan import listed, listed_links
 from ringcast.sim.runs.replay import replay
 from ringcast.sim.runs.run import Outcome, Run, shortest_prefix, simulate
 from ringcast.sim.runs.settings import Settings
@@ -61,6 +63,8 @@ def show_one(seed: int, fixed: Settings, actions: int | None, trace: Path | None
     shortest, longest = plan.network["delay"]
     print(f"network: {rates} delay={shortest / 1e6:g}..{longest / 1e6:g} ms")
     print(listed(run.actions))
+    if plan.lasting is not None:
+        print(f"then for {LASTS // SECOND} s cut {listed_links(plan.lasting)}".rstrip())
     outcome = audits.run(run, trace) if audits else perform(run, trace)
     if trace:
         print(f"the trace is in {typed(trace)}")

@@ -28,6 +28,7 @@ from ringcast.sim.runs.faults import (
     slow_observers,
     switches,
 )
+from ringcast.sim.runs.lasting import lasting_cuts
 from ringcast.sim.runs.load import large_messages, multicast_load, oob_messages, unicast_load
 from ringcast.sim.runs.plan import Plan, Start
 from ringcast.sim.runs.settings import NAMES, Settings, pick
@@ -105,6 +106,7 @@ def draw(seed: int, settings: Settings) -> Plan:
         seed=seed, names=names, stack=settings.stack, options=options, network=network,
         starts=starts, duration=duration, refuses=refuses, sealed=settings.sealed,
         trusted=settings.trusted,
+        lasting=lasting_cuts(Random(f"{seed} lasting"), names) if settings.lasting else None,
         threads=pick(settings.threads, rng.choice([0, 0, 0, 1, 2])),
         between=settings.between or 0,
         socket_bytes=pick(settings.socket_buffer, rng.choice([16 << 20, 1 << 20, 200_000])),

@@ -45,6 +45,7 @@ CHOICES: dict[str, tuple[float, Sequence[Any]]] = {
     "size": (0.2, [1, 200, 2000]),
     "sealed": (0.2, [True]),
     "trusted": (0.15, [True]),
+    "lasting": (0.05, [True]),
 }
 # The same for options of the stack. They are text, as in a command.
 OPTIONS: dict[str, tuple[float, Sequence[str]]] = {

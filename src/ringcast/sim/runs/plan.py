@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ringcast.sim.network import MS
+from ringcast.sim.network import MS, Direction
 
 COORDINATOR = "*"       # in the place of a name: who coordinates the group when it happens
 
@@ -25,7 +25,7 @@ class Action(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         value = self.value
         if self.what == "cut":
-            value = " ".join(f"{source}>{target}" for source, target in value)
+            value = listed_links(value)
         return (f"{self.at / MS:12.3f} ms  {self.what} {self.who} "
                 f"{'' if value is None else value}").rstrip()
 
@@ -63,7 +63,13 @@ class Plan(msgspec.Struct, frozen=True):
     between: int = 0                        # see Cluster
     sealed: bool = False                    # datagrams are sealed: see Cluster
     trusted: bool = False                   # with keys that members trust: see Cluster
+    lasting: list[Direction] | None = None  # the links that stay cut after the faults
     refuses: bool = False                   # processes that are gone refuse datagrams: see Cluster
+
+
+def listed_links(links: Sequence[Direction]) -> str:
+    """Return links as text."""
+    return " ".join(f"{source}>{target}" for source, target in links)
 
 
 def listed(actions: Sequence[Action]) -> str:

@@ -29,7 +29,8 @@ from ringcast.sim.network import MS, Network
 from ringcast.sim.replica import MOST_STATE
 from ringcast.sim.runs.draw import draw
 from ringcast.sim.runs.end_checks import check_ends
-from ringcast.sim.runs.faults import LONG_ABSENCE
+from ringcast.sim.runs.faults import LONG_ABSENCE, SECOND
+from ringcast.sim.runs.lasting import LASTS, check_lasting
 from ringcast.sim.runs.measure import Measured, Meter
 from ringcast.sim.runs.plan import COORDINATOR, Action, Plan, Start
 from ringcast.sim.runs.settings import Settings
@@ -106,6 +107,8 @@ class Run:
         self.meter: Meter | None = None
         if plan.load is not None:
             self.max_events *= 1 + math.ceil((plan.load[1] - plan.load[0]) / 1e9)
+        if plan.lasting is not None:
+            self.max_events *= 1 + LASTS // SECOND
         if any(value for name, value in plan.network.items() if name != "delay"):
             self.cluster.checkers.note_cause()
         self.num_moves = 0              # of members to other addresses
@@ -253,6 +256,10 @@ class Run:
         if self.meter is not None:
             self.meter.stop()
         self._recover()
+        if self.plan.lasting is not None:
+            self._act(Action(self.cluster.now, "cut", value=self.plan.lasting))
+            check_lasting(self.cluster, self._advance)
+            self.cluster.heal()
         if self.config.partition == "primary":
             self._restore_quorum()
         self._drain()

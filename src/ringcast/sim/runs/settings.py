@@ -103,6 +103,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trusted: Annotated[bool, Help("The same with keys that the members trust instead of a secret. "
                                   "Others, whose keys are not trusted, or not any more, try to be "
                                   "members.", True)] = False
+    lasting: Annotated[bool, Help("After the faults some links stay cut for 45 simulated seconds, "
+                                  "and nobody may stand still.", True)] = False
     options: dict[str, Any] = {}        # of the stack
 
     def of_seed(self, seed: int) -> "Settings":
@@ -179,6 +181,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not 1 <= senders <= members:
             raise ConfigError(f"senders is from 1 to the number of members, {members}, "
                               f"not {senders}")
+        if self.lasting:
+            raise ConfigError("under a steady load no links are cut; leave out lasting")
         if self.messages is not None:
             raise ConfigError("a steady load has no number of messages; give duration, and "
                               "steady, messages a second")
