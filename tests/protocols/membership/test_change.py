@@ -224,14 +224,13 @@ def test_what_comes_late_of_a_dead_member_does_not_keep_it_in_the_view():
     *rest, dead = (world[name] for name in world["A"].view.names)
     dead.crash()
     for node in rest[:2]:
-        for _ in range(2):
-            node.stack.refused([dead.address.incarnation], world.now)
+        node.stack.refused([dead.address.incarnation], world.now)
         node.end_turn()
-    for _ in range(30):
+    for _ in range(70):
         world.run(1)
         for node in rest[2:]:
             node.layer.detection.hear([dead.address.incarnation], world.now)
-    world.run(370)
+    world.run(330)
     assert all(dead.address not in node.view for node in rest)
 
 

@@ -385,12 +385,15 @@ def test_only_a_member_can_be_excluded():
         world["A"].layer.exclude("C", world.now)
 
 
-def test_a_forged_refusal_excludes_nobody():
-    world = formed()
+@pytest.mark.parametrize("interval", [0, 1, 10])        # milliseconds
+def test_a_forged_refusal_excludes_nobody(interval):
+    world = formed(names="AB")
     for _ in range(20):
-        world["A"].stack.refused([world["B"].address.incarnation], world.now)
-        world["A"].end_turn()
-        world.run(10)
+        for node, other in (world["A"], world["B"]), (world["B"], world["A"]):
+            node.stack.refused([other.address.incarnation], world.now)
+            node.end_turn()
+        if interval:
+            world.run(interval)
     world.run(1000)
     assert set(views(world).values()) == {1}
 

@@ -166,12 +166,13 @@ class Detection:
             self.tick(now)
 
     def refuse(self, member: int, now: Instant) -> None:
-        """Note that a datagram or a dial to a member was refused."""
+        """Note that a datagram or a dial to a member was refused. It counts only after
+        the last probe: who is there has answered the first one by then."""
         if member not in self.layer.members or member in self.silent:
             return
         self.refusing |= {member} & self.watched
         probing = self.probing.get(member)
-        is_refused = probing is not None and probing.is_refused and probing.left < PROBES_REFUSED
+        is_refused = probing is not None and probing.is_refused and not probing.left
         if is_refused or any(member in silent for silent in self.reports.values()):
             self._suspect(member, now)
         elif probing is None or not probing.is_refused:
